@@ -53,7 +53,7 @@
 //!   says that it is missing.
 //! - **Expert layers are one matrix.** The layers of all experts of a mixture are one weight, concatenated along its rows, and one
 //!   operator, `rushlight::experts_linear`, which quantization treats as a linear layer. Exported programs look up a matrix for
-//!   each row, or sort rows by their experts. `passes/raise_experts.rs` and `passes/ungroup_experts.rs` find both forms, for
+//!   each row, or sort rows by their experts. `raise/experts.rs` and `raise/ungroup_experts.rs` of the passes find both forms, for
 //!   quantization and where the CPU backend legalizes. Other backends see the exported form.
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]

@@ -10,10 +10,10 @@ use crate::emit::{EmitOptions, Emitted, ExternalData, emit};
 use crate::front::pt2::{Archive, ImportOptions, import};
 use crate::front::pte::{LiftOptions, lift_with};
 use crate::partition::{Backend, Report, partition};
+use crate::passes::raise::{RaiseExperts, RaiseLinear, UngroupExperts};
 use crate::passes::{
     AssignDimOrders, CheckOperators, CheckTypes, EliminateDeadCode, FoldBatchNorms, FoldConstants, FreezeStates,
-    Functionalise, LowerComposites, LowerSymbolicSizes, MergeCommonSubexpressions, MergeConstants, RaiseExperts,
-    RaiseLinear, ReorderNodes, UngroupExperts,
+    Functionalise, LowerComposites, LowerSymbolicSizes, MergeCommonSubexpressions, MergeConstants, ReorderNodes,
 };
 use rushlight_graph::Bytes;
 use rushlight_graph::Pass;

@@ -40,6 +40,7 @@
 
 mod arena;
 mod bytes;
+mod call;
 mod constant;
 mod error;
 pub mod expr;
@@ -65,6 +66,7 @@ mod verify;
 
 pub use arena::{Arena, Id};
 pub use bytes::Bytes;
+pub use call::Call;
 pub use constant::{Computed, Constant, ConstantData, QuantizedConstant, row_major_strides};
 pub use error::{Error, ErrorKind};
 pub use expr::{Expr, MAX_NODES, Symbol, SymbolId, Symbols};

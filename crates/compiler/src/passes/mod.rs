@@ -10,14 +10,13 @@ mod dim_orders;
 mod fold;
 mod fold_batch_norm;
 mod functionalise;
+pub mod legalize;
 mod lower;
-mod raise_attention;
-mod raise_experts;
-mod raise_linear;
+pub mod raise;
 mod reorder;
+mod rewrite;
 mod store_caches;
 mod symbolic;
-mod ungroup_experts;
 
 pub use check::CheckOperators;
 pub use check_types::CheckTypes;
@@ -29,15 +28,15 @@ pub use fold::FoldConstants;
 pub use fold_batch_norm::FoldBatchNorms;
 pub use functionalise::Functionalise;
 pub use lower::LowerComposites;
-pub use raise_attention::RaiseAttention;
-pub use raise_experts::RaiseExperts;
-pub use raise_linear::RaiseLinear;
 pub use reorder::ReorderNodes;
+pub use rewrite::rewrite;
 pub use store_caches::{CacheFormat, StoreCaches};
 pub use symbolic::LowerSymbolicSizes;
-pub use ungroup_experts::UngroupExperts;
 
 use rushlight_graph::Pass;
+
+use legalize::{ReadNumbersAsTensors, RoundQdqInt16};
+use raise::{RaiseActivations, RaiseAttention, RaiseExperts, RaiseLinear, RaiseRmsNorms, ShareHeads, UngroupExperts};
 
 /// Every pass, with default options. A pass that is not here cannot be named in the tests of `tests/filetests`.
 pub fn all() -> Vec<Box<dyn Pass>> {
@@ -54,10 +53,15 @@ pub fn all() -> Vec<Box<dyn Pass>> {
         Box::new(LowerSymbolicSizes),
         Box::new(MergeCommonSubexpressions),
         Box::new(MergeConstants),
+        Box::new(RaiseActivations),
         Box::new(RaiseAttention),
         Box::new(RaiseExperts::default()),
         Box::new(RaiseLinear),
+        Box::new(RaiseRmsNorms),
+        Box::new(ReadNumbersAsTensors),
         Box::new(ReorderNodes),
+        Box::new(RoundQdqInt16),
+        Box::new(ShareHeads),
         Box::new(UngroupExperts::default()),
     ];
     all.extend(CacheFormat::ALL.map(|format| -> Box<dyn Pass> { Box::new(StoreCaches(format)) }));

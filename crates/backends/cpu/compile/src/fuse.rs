@@ -3,9 +3,8 @@
 use rushlight_cpu_payload::{Activation, Affine, Binary, FakeQuantize};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use rushlight_graph::{Graph, NodeId, ValueId};
+use rushlight_graph::{Call, Graph, NodeId, ValueId};
 
-use crate::call::Call;
 use crate::select::{DataMovement, Elementwise, Int8, Operand, Selection, Selections};
 
 /// The nodes of a part that share a step.

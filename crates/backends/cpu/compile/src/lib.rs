@@ -28,7 +28,7 @@
 //!   (`fuse.rs`). Elementwise steps read and write u8. Signed integers are stored with a bias of 128, since processors multiply
 //!   unsigned by signed bytes. Between pixels, PyTorch accumulates in another order for each channel count and instruction set;
 //!   bilinear results may be one step off.
-//! - **int16 quantization becomes fake quantization in floats** (`qdq_int16.rs`), because its dot products need accumulators of
+//! - **int16 quantization becomes fake quantization in floats** (`RoundQdqInt16` of the compiler), because its dot products need accumulators of
 //!   more than 32 bits.
 //! - **Dynamic quantization** (`select/dynamic.rs`) has a scale for each row of a linear layer's input. The input of a convolution
 //!   has one scale, because its padding has one zero point.
@@ -36,32 +36,15 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod block;
-mod call;
 mod claim;
-mod constants;
-mod data_movement;
-mod embedding;
 mod error;
 mod fuse;
-mod grouped_query;
-mod int8;
 mod legalize;
 mod lower;
-mod numbers;
-mod operands;
-mod packed_matrix;
 mod plan;
 mod precision;
-mod qdq_int16;
-mod quantized_cache;
-mod quantized_weights;
-mod raise_activations;
-mod raise_rms_norm;
-mod rewrite;
 mod select;
 mod settings;
-mod sink;
 mod storage;
 mod view;
 mod weights;
@@ -76,10 +59,10 @@ use rustc_hash::FxHashMap;
 
 use rushlight_cpu_payload::{CPU_BACKEND, CpuProgram};
 
-pub use int8::{has_kernel, packed_bytes};
 pub use legalize::passes;
 pub use precision::Precision;
 pub use settings::Keys;
+pub use weights::int8::{has_kernel, packed_bytes};
 
 use lower::{Lowered, Rank};
 use settings::Settings;

@@ -13,13 +13,13 @@ use rushlight_compiler::memory;
 use rushlight_graph::expr::Function;
 use rushlight_graph::{Bytes, Error, Expr, Progress, SymbolId, Symbols, TensorType};
 
-use crate::constants;
 use crate::error::error;
-use crate::packed_matrix::PackedMatrix;
 use crate::precision::Precision;
 use crate::settings::Settings;
 use crate::storage::{integral, is_stored_as_byte};
 use crate::view::View;
+use crate::weights::constants;
+use crate::weights::packed_matrix::PackedMatrix;
 use crate::weights::{self, Content, Made, Weights};
 
 /// Constants of up to this many floats are stored in the payload itself.

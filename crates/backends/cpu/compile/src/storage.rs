@@ -4,9 +4,7 @@ use rushlight_cpu_payload::Affine;
 use rushlight_format::ScalarType;
 
 use rushlight_graph::quantization::PerTensor;
-use rushlight_graph::{ConstantData, State};
-
-use crate::call::Call;
+use rushlight_graph::{Call, ConstantData, State};
 
 /// True if tensors of a type are stored as `f32` and converted where they enter or leave a part. Truth values are 1 and
 /// 0. Floats of 16 bits are rounded where they leave and where a program converts to them, but not in between.

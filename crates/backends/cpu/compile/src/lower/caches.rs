@@ -5,9 +5,8 @@ use rushlight_cpu_payload::{
 };
 
 use rushlight_format::ScalarType;
-use rushlight_graph::{Error, Expr, ValueId};
+use rushlight_graph::{Call, Error, Expr, ValueId};
 
-use crate::call::Call;
 use crate::error::error;
 use crate::select::{Elementwise, NibbleQuantize, RowDequantize};
 use crate::storage::integral;

@@ -3,9 +3,8 @@
 use rushlight_cpu_payload::Affine;
 
 use rushlight_graph::Error;
-use rushlight_graph::{Def, Expr, ValueId};
+use rushlight_graph::{Call, Def, Expr, ValueId};
 
-use crate::call::Call;
 use crate::error::error;
 use crate::select::DataMovement;
 use crate::view::View;

@@ -2,9 +2,8 @@
 
 use rushlight_cpu_payload::{DeltaRule as DeltaRuleStep, Step};
 
-use rushlight_graph::{Error, Expr};
+use rushlight_graph::{Call, Error, Expr};
 
-use crate::call::Call;
 use crate::error::error;
 use crate::select::DeltaRule;
 use crate::view::View;

@@ -10,15 +10,14 @@ use rushlight_engine::pack::GroupwiseMatrix;
 use rushlight_format::ScalarType;
 
 use rushlight_graph::Error;
-use rushlight_graph::{Constant, Expr, NodeId, ValueId};
+use rushlight_graph::{Call, Constant, Expr, NodeId, ValueId};
 
-use crate::call::Call;
 use crate::error::error;
-use crate::packed_matrix::PackedMatrix;
-use crate::quantized_weights::{self, columns, scales};
 use crate::select::{Dynamic, Gemm, Parameters};
 use crate::storage::integral;
 use crate::view::View;
+use crate::weights::packed_matrix::PackedMatrix;
+use crate::weights::quantized_weights::{self, columns, scales};
 
 use super::Lowering;
 use super::int8_epilogue::bits_of;

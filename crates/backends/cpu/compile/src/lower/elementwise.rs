@@ -7,13 +7,12 @@ use rushlight_format::ScalarType;
 use rustc_hash::FxHashMap;
 
 use rushlight_graph::Error;
-use rushlight_graph::{Def, Expr, NodeId, ValueId};
+use rushlight_graph::{Call, Def, Expr, NodeId, ValueId};
 
-use crate::call::Call;
-use crate::constants;
 use crate::error::error;
 use crate::select::{self, DataMovement, Elementwise, Selection};
 use crate::storage::is_stored_as_float;
+use crate::weights::constants;
 
 use super::Lowering;
 

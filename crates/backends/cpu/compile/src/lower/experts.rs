@@ -3,13 +3,12 @@
 use rushlight_cpu_payload::{Activation, Epilogue, Experts as ExpertsStep, Matmul, MatmulKind, Step};
 use rushlight_engine::pack;
 
-use rushlight_graph::{Error, Expr, NodeId};
+use rushlight_graph::{Call, Error, Expr, NodeId};
 
-use crate::call::Call;
-use crate::constants;
 use crate::error::error;
 use crate::select::{Experts, GatherElements, GemmWeights, Int8, TopK};
 use crate::view::View;
+use crate::weights::constants;
 
 use super::Lowering;
 

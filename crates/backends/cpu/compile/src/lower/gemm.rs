@@ -9,16 +9,15 @@ use rushlight_cpu_payload::{
 use rushlight_engine::{Conv2d, ConvTranspose2d, Winograd, pack};
 
 use rushlight_graph::Error;
-use rushlight_graph::{Constant, Expr, NodeId, ValueId};
+use rushlight_graph::{Call, Constant, Expr, NodeId, ValueId};
 
-use crate::call::Call;
-use crate::constants;
 use crate::error::error;
-use crate::packed_matrix::PackedMatrix;
 use crate::precision::Precision;
-use crate::quantized_weights::{Integers, WeightOnly, columns, scales};
 use crate::select::{BatchedGemm, Convolution, Gemm, GemmWeights, Int8};
 use crate::view::View;
+use crate::weights::constants;
+use crate::weights::packed_matrix::PackedMatrix;
+use crate::weights::quantized_weights::{Integers, WeightOnly, columns, scales};
 
 use super::Lowering;
 use super::dynamic::DynamicRows;

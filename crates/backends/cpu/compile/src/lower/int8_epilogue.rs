@@ -5,10 +5,10 @@ use rushlight_cpu_payload::{Affine, Int8Epilogue};
 use rushlight_graph::Error;
 use rushlight_graph::{Constant, NodeId, ValueId};
 
-use crate::constants;
 use crate::error::error;
-use crate::quantized_weights::scales;
 use crate::view::View;
+use crate::weights::constants;
+use crate::weights::quantized_weights::scales;
 
 use super::Lowering;
 

@@ -23,10 +23,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use rushlight_compiler::partition::Part;
 use rushlight_graph::Error;
-use rushlight_graph::{Constant, ConstantData, Def, Expr, Graph, Input, Model, NodeId, SymbolId, ValueId};
+use rushlight_graph::{Call, Constant, ConstantData, Def, Expr, Graph, Input, Model, NodeId, SymbolId, ValueId};
 
-use crate::call::Call;
-use crate::constants;
 use crate::error::error;
 use crate::fuse::Fusion;
 use crate::plan::Plan;
@@ -34,6 +32,7 @@ use crate::select::{Embedding, Selection, Selections};
 use crate::settings::Settings;
 use crate::storage::{integral, is_stored_as_byte, is_stored_as_float};
 use crate::view::View;
+use crate::weights::constants;
 
 use caches::CachedRows;
 use dynamic::DynamicRows;

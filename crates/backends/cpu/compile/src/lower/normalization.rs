@@ -7,9 +7,8 @@ use rushlight_engine::Strides;
 use rushlight_format::ScalarType;
 
 use rushlight_graph::Error;
-use rushlight_graph::{Expr, ValueId};
+use rushlight_graph::{Call, Expr, ValueId};
 
-use crate::call::Call;
 use crate::select::{Attention, Norm, Softmax};
 use crate::view::View;
 

@@ -6,9 +6,8 @@ use rushlight_cpu_payload::{
 };
 
 use rushlight_graph::Error;
-use rushlight_graph::{Expr, ValueId};
+use rushlight_graph::{Call, Expr, ValueId};
 
-use crate::call::Call;
 use crate::select::{Pooling, Reduction, Resize};
 use crate::view::View;
 

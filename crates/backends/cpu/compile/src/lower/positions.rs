@@ -2,9 +2,8 @@
 
 use rushlight_cpu_payload::{Convert, ConvertedType, Direction, Scatter as ScatterStep, Step};
 
-use rushlight_graph::{Error, Expr, NodeId, ValueId};
+use rushlight_graph::{Call, Error, Expr, NodeId, ValueId};
 
-use crate::call::Call;
 use crate::error::error;
 use crate::select::{Range, Scatter};
 use crate::view::View;

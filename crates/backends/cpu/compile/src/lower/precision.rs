@@ -2,10 +2,9 @@
 
 use rushlight_cpu_payload::{Bits, Reduction as ReductionOp};
 
-use rushlight_graph::{ConstantId, NodeId, ValueId};
+use rushlight_compiler::passes::legalize::is_rounded;
+use rushlight_graph::{Call, ConstantId, NodeId, ValueId};
 
-use crate::call::Call;
-use crate::qdq_int16;
 use crate::select::{Convolution, DataMovement, Embedding, Experts, Gemm, GemmWeights, Int8, Reduction, Selection};
 use crate::storage::is_stored_as_float;
 
@@ -89,7 +88,7 @@ impl Lowering<'_> {
             (None, Some(dtype)) => format!("weights made {dtype}"),
             (None, None) => "weights made floats".to_owned(),
         };
-        let is_int16 = qdq_int16::is_rounded(self.graph, input);
+        let is_int16 = is_rounded(self.graph, input);
         let input = match (is_int16, bits) {
             (true, _) => "has 16 bits, which floats hold",
             (false, Some(_)) => "is not quantized, but of 16 bits where these are multiplied faster",

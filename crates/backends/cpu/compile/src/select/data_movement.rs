@@ -2,9 +2,7 @@
 
 use rushlight_graph::operators::aten;
 use rushlight_graph::ops::{from_start, wrap_dim};
-use rushlight_graph::{Expr, ValueId};
-
-use crate::call::Call;
+use rushlight_graph::{Call, Expr, ValueId};
 
 use super::Context;
 

@@ -1,9 +1,7 @@
 //! The gated delta rule.
 
 use rushlight_format::ScalarType;
-use rushlight_graph::{Expr, ValueId};
-
-use crate::call::Call;
+use rushlight_graph::{Call, Expr, ValueId};
 
 /// The gated delta rule of f32, whose operands have the positions behind the heads.
 #[derive(Clone, Copy, Debug)]

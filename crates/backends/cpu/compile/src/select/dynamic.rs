@@ -7,9 +7,7 @@ use rushlight_engine::{Half, NibbleRows};
 use rushlight_format::ScalarType;
 
 use rushlight_graph::operators::{aten, quantized_decomposed, rushlight, torchao};
-use rushlight_graph::{Arg, Def, Expr, Graph, Node, NodeId, ValueId};
-
-use crate::call::Call;
+use rushlight_graph::{Arg, Call, Def, Expr, Graph, Node, NodeId, ValueId};
 
 use super::normalization::known_or;
 use super::{Context, Selection};

@@ -1,12 +1,12 @@
 //! Elementwise operators.
 
+use rushlight_compiler::passes::raise::clamp_bounds;
 use rushlight_cpu_payload::{Activation, Binary, Unary};
 use rushlight_format::ScalarType;
+use rushlight_graph::Call;
 
 use rushlight_graph::ValueId;
 use rushlight_graph::operators::aten;
-
-use crate::call::Call;
 
 /// A value, or a number that is known when the program is compiled.
 #[derive(Clone, Copy, Debug)]
@@ -171,20 +171,10 @@ fn logic(name: &str) -> Option<Binary> {
 
 /// Returns the activation that a node computes, if it is one.
 pub(crate) fn activation(call: &Call<'_>) -> Option<Activation> {
-    let bound = |name: &str, default: f32| match call.arg(name) {
-        None => Some(default),
-        Some(_) => call.number(name).map(|number| number as f32),
-    };
+    if let Some((min, max)) = clamp_bounds(call) {
+        return Some(Activation::Clamp { min, max });
+    }
     Some(match call.name() {
-        aten::RELU => Activation::Clamp { min: 0.0, max: f32::INFINITY },
-        aten::HARDTANH => Activation::Clamp { min: bound("min_val", -1.0)?, max: bound("max_val", 1.0)? },
-        aten::CLAMP => {
-            let (min, max) = (bound("min", f32::NEG_INFINITY)?, bound("max", f32::INFINITY)?);
-            if min.is_nan() || max.is_nan() || min > max {
-                return None;
-            }
-            Activation::Clamp { min, max }
-        }
         aten::ELU
             if [("scale", 1.0), ("input_scale", 1.0)].iter().all(|(name, one)| call.number(name) == Some(*one)) =>
         {

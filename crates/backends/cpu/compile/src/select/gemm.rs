@@ -3,11 +3,10 @@
 use rushlight_engine::pack::PANEL;
 use rushlight_graph::operators::aten;
 use rushlight_graph::quantization::{ConvolutionShape, LayerShape};
-use rushlight_graph::{Constant, ConstantId, Expr, ValueId};
+use rushlight_graph::{Call, Constant, ConstantId, Expr, ValueId};
 
-use crate::call::Call;
-use crate::int8::has_kernel;
-use crate::quantized_weights::{WeightOnly, has_scale_of_columns, is_groupwise_four_bits};
+use crate::weights::int8::has_kernel;
+use crate::weights::quantized_weights::{WeightOnly, has_scale_of_columns, is_groupwise_four_bits};
 
 use super::positions::bound_of;
 use super::{Context, Reason};

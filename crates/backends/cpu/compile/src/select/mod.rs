@@ -18,10 +18,9 @@ use rushlight_cpu_payload::Affine;
 use rushlight_format::ScalarType;
 use rushlight_graph::operators::{aten, llama, rushlight};
 use rushlight_graph::quantization;
-use rushlight_graph::{Def, Error, Graph, Model, NodeId, Op, SymbolId, Type, ValueId};
+use rushlight_graph::{Call, Def, Error, Graph, Model, NodeId, Op, SymbolId, Type, ValueId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::call::Call;
 use crate::storage::{affine_of, is_stored_as_byte, is_stored_as_float};
 
 pub(crate) use data_movement::DataMovement;

@@ -4,9 +4,7 @@ use rushlight_cpu_payload::MAX_TOP_K;
 use rushlight_format::ScalarType;
 use rushlight_graph::operators::aten;
 use rushlight_graph::ops::wrap_dim;
-use rushlight_graph::{Expr, ValueId};
-
-use crate::call::Call;
+use rushlight_graph::{Call, Expr, ValueId};
 
 /// Softmax or its logarithm over one dimension.
 #[derive(Clone, Copy, Debug)]

@@ -5,9 +5,7 @@ use rushlight_format::ScalarType;
 
 use rushlight_graph::operators::aten;
 use rushlight_graph::ops::wrap_dim;
-use rushlight_graph::{Arg, Expr, ValueId};
-
-use crate::call::Call;
+use rushlight_graph::{Arg, Call, Expr, ValueId};
 
 use super::Selection;
 

@@ -10,12 +10,11 @@ use rushlight_format::ScalarType;
 
 use rushlight_graph::operators::aten;
 use rushlight_graph::ops::wrap_dim;
-use rushlight_graph::{Arg, Constant, Def, Expr, Graph, Target, ValueId};
+use rushlight_graph::{Arg, Call, Constant, Def, Expr, Graph, Target, ValueId};
 use rustc_hash::FxHashSet;
 
-use crate::call::Call;
-use crate::constants;
 use crate::storage::is_stored_as_float;
+use crate::weights::constants;
 
 use super::elementwise::{Elementwise, Operand};
 use super::{Context, DataMovement, Embedding, Selection, is_integer};

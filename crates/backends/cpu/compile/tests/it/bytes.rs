@@ -72,7 +72,8 @@ fn cpu(precision: Precision) -> Vec<Box<dyn Backend>> {
 
 #[test]
 fn compiled_programs_are_those_of_the_table() {
-    let mut table = String::from("# program, then length:hash for the runtime's operators, the CPU backend, and its bf16\n");
+    let mut table =
+        String::from("# program, then length:hash for the runtime's operators, the CPU backend, and its bf16\n");
     for (folder, ending) in FOLDERS {
         for path in programs(&Path::new(TESTS).join(folder), ending) {
             let name = path.strip_prefix(TESTS).unwrap().display().to_string();

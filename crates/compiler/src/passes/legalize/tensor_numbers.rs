@@ -2,16 +2,15 @@
 
 use rushlight_format::ScalarType;
 use rushlight_graph::operators::aten;
-use rushlight_graph::{Action, Arg, Builder, Error, Expr, Graph, Model, NodeId, Pass, SymbolId, Type, ValueId};
+use rushlight_graph::{Action, Arg, Builder, Call, Error, Expr, Graph, Model, NodeId, Pass, SymbolId, Type, ValueId};
 use rustc_hash::FxHashMap;
 
-use crate::call::Call;
-use crate::rewrite::rewrite;
+use crate::passes::rewrite::rewrite;
 
 /// Replaces a number that was read from a tensor by that tensor where integers are added or compared, or where the
 /// number becomes a tensor again. As a tensor, a position needs no bound; as a size it would.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct ReadNumbersAsTensors;
+pub struct ReadNumbersAsTensors;
 
 impl Pass for ReadNumbersAsTensors {
     fn name(&self) -> &'static str {

@@ -7,7 +7,7 @@ use rushlight_graph::Pass;
 use rushlight_graph::operators::aten;
 use rushlight_graph::{Action, Arg, Builder, Constant, ConstantData, Graph, Model, NodeId, ValueId};
 
-use crate::passes::EliminateDeadCode;
+use crate::passes::dce::EliminateDeadCode;
 
 /// Raises `addmm` and `mm` with constant weights, to which `run_decompositions()` lowers linear layers, to `aten::linear`; and
 /// `bmm` with the same weights for each matrix, to which it lowers those of a transposed input. The weights are a transposed

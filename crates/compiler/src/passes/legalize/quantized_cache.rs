@@ -5,12 +5,13 @@
 
 use rushlight_format::ScalarType;
 use rushlight_graph::operators::{aten, llama, quantized_decomposed};
-use rushlight_graph::{Arg, Builder, Def, Error, NodeId, ValueId};
+use rushlight_graph::{Arg, Builder, Call, Def, Error, NodeId, ValueId};
 
-use crate::call::Call;
-
-/// The legal form of a node that reads quantized rows; `None` if it is legal, or another node.
-pub(super) fn legalize(builder: &mut Builder<'_>, node: NodeId) -> Result<Option<ValueId>, Error> {
+/// Returns the legal form of a node that reads quantized rows; `None` if it is legal, or another node.
+///
+/// # Errors
+/// `InvalidProgram` for a call without its arguments.
+pub fn legalize(builder: &mut Builder<'_>, node: NodeId) -> Result<Option<ValueId>, Error> {
     match builder.graph.nodes[node].op.name() {
         llama::CUSTOM_QUANTIZED_SDPA => attention(builder, node),
         quantized_decomposed::DEQUANTIZE_PER_TOKEN => dequantized(builder, node),

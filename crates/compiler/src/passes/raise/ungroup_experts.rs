@@ -9,8 +9,8 @@ use rushlight_graph::operators::{aten, transformers};
 use rushlight_graph::ops::wrap_dim;
 use rushlight_graph::{Action, Arg, Builder, Def, Expr, Graph, Model, Node, NodeId, Op, TensorType, ValueId};
 
-use super::EliminateDeadCode;
-use super::raise_experts::{is_choice, linear, matrix_sizes};
+use super::experts::{is_choice, linear, matrix_sizes};
+use crate::passes::dce::EliminateDeadCode;
 
 /// Finds rows that are sorted by their experts, multiplied by the matrix of each group and put in order again, as by transformers'
 /// `grouped_mm`, and leaves them in order: `rushlight::experts_linear` takes the place of the grouped products.

@@ -1,5 +1,11 @@
 //! Blobs of weights: packed by several threads when all of a program is known, or left where the file has them.
 
+mod block;
+pub(crate) mod constants;
+pub(crate) mod int8;
+pub(crate) mod packed_matrix;
+pub(crate) mod quantized_weights;
+
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -12,11 +18,12 @@ use rustc_hash::{FxBuildHasher, FxHasher};
 use rushlight_engine::parallel_map;
 use rushlight_graph::{Bytes, Error, Progress};
 
-use crate::block::Block;
 use crate::error::error;
-use crate::packed_matrix::PackedMatrix;
 use crate::precision::Precision;
 use crate::settings::{Keys, Settings};
+
+use block::Block;
+use packed_matrix::PackedMatrix;
 
 /// A blob of floats that a program refers to by name.
 pub(super) struct Weights<'a> {

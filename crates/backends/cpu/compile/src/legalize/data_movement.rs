@@ -5,9 +5,7 @@ use rushlight_format::ScalarType;
 use rushlight_graph::Error;
 use rushlight_graph::operators::aten;
 use rushlight_graph::ops::wrap_dim;
-use rushlight_graph::{Arg, Builder, Constant, Expr, NodeId, TensorType, ValueId};
-
-use crate::call::Call;
+use rushlight_graph::{Arg, Builder, Call, Constant, Expr, NodeId, TensorType, ValueId};
 
 /// Maximum number of elements of a dimension that is reversed, or that a padding adds on both sides. Each becomes a copy.
 const MAX_COPIES: i64 = 64;
@@ -19,7 +17,7 @@ const MAX_PADDED: i64 = 1 << 15;
 const MAX_MASK: i64 = 1 << 18;
 
 /// Lowers data movement to operators that have steps. `None` of other nodes, and of those with other arguments.
-pub(crate) fn legalize(builder: &mut Builder<'_>, node: NodeId) -> Result<Option<Vec<ValueId>>, Error> {
+pub(super) fn legalize(builder: &mut Builder<'_>, node: NodeId) -> Result<Option<Vec<ValueId>>, Error> {
     let name = builder.graph.nodes[node].op.name();
     if name == aten::UNBIND_COPY_INT {
         return unbind(builder, node);

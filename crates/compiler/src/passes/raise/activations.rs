@@ -1,22 +1,19 @@
 //! Raises activations that exporters decomposed.
 
-use rushlight_cpu_payload::Activation;
 use rushlight_format::ScalarType;
 
 use rushlight_graph::Error;
 use rushlight_graph::Pass;
 use rushlight_graph::operators::aten;
-use rushlight_graph::{Action, Arg, Builder, Model, NodeId, ValueId};
+use rushlight_graph::{Action, Arg, Builder, Call, Model, NodeId, ValueId};
 
-use crate::call::Call;
-use crate::operands::{binary_operands, producer, scalar_operand, unscaled_add};
-use crate::rewrite::rewrite;
-use crate::select::activation;
+use super::operands::{binary_operands, clamp_bounds, producer, scalar_operand, unscaled_add};
+use crate::passes::rewrite::rewrite;
 
 /// Finds hard-sigmoids, hard-swishes and SiLUs of floats in additions, clamps and multiplications, as exporters write them, and
 /// puts the one operator in their place, which a GEMM computes in its epilogue. Results differ by roundings.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct RaiseActivations;
+pub struct RaiseActivations;
 
 impl Pass for RaiseActivations {
     fn name(&self) -> &'static str {
@@ -78,7 +75,7 @@ fn gated(builder: &Builder<'_>, x: ValueId, gate: ValueId) -> Option<(&'static s
 fn gate(builder: &Builder<'_>, value: ValueId) -> Option<ValueId> {
     let (mut at, mut bounds) = (value, (f32::NEG_INFINITY, f32::INFINITY));
     while let Some(call) = producer(builder, at) {
-        let Some(Activation::Clamp { min, max }) = activation(&call) else { break };
+        let Some((min, max)) = clamp_bounds(&call) else { break };
         bounds = (bounds.0.max(min), bounds.1.min(max));
         at = call.optional("self")?;
     }

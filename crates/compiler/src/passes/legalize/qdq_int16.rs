@@ -3,14 +3,13 @@
 use rushlight_format::ScalarType;
 use rustc_hash::FxHashMap;
 
-use rushlight_compiler::passes::{EliminateDeadCode, MergeCommonSubexpressions};
+use crate::passes::cse::MergeCommonSubexpressions;
+use crate::passes::dce::EliminateDeadCode;
 use rushlight_graph::Error;
 use rushlight_graph::Pass;
 use rushlight_graph::operators::aten;
 use rushlight_graph::quantization::{PerTensor, is_per_tensor_dequantize, is_per_tensor_quantize};
-use rushlight_graph::{Action, Arg, Builder, Def, Graph, Model, Node, NodeId, ValueId, substitute};
-
-use crate::call::Call;
+use rushlight_graph::{Action, Arg, Builder, Call, Def, Graph, Model, Node, NodeId, ValueId, substitute};
 
 /// Maximum number of nodes between a dequantization and the quantizations that it comes from. Each use computes them again,
 /// until common subexpressions are merged.
@@ -41,7 +40,7 @@ const MOVES: &[&str] = &[
 ///
 /// An int16 GEMM would be no faster than one of floats: its accumulators need more than 32 bits.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct RoundQdqInt16;
+pub struct RoundQdqInt16;
 
 impl Pass for RoundQdqInt16 {
     fn name(&self) -> &'static str {
@@ -80,8 +79,8 @@ impl Pass for RoundQdqInt16 {
     }
 }
 
-/// True if a value is what [`round`] gives.
-pub(crate) fn is_rounded(graph: &Graph, value: ValueId) -> bool {
+/// True if [`RoundQdqInt16`] rounded a value.
+pub fn is_rounded(graph: &Graph, value: ValueId) -> bool {
     let mut value = Some(value);
     [aten::MUL_SCALAR, aten::CLAMP, aten::ROUND, aten::MUL_SCALAR].iter().all(|name| {
         let Some(Def::Result(node, _)) = value.map(|value| graph.values[value].def) else { return false };

@@ -3,16 +3,15 @@
 use rushlight_format::ScalarType;
 
 use rushlight_graph::operators::aten;
-use rushlight_graph::{Action, Arg, Builder, Error, Expr, Model, NodeId, Pass, ValueId};
+use rushlight_graph::{Action, Arg, Builder, Call, Error, Expr, Model, NodeId, Pass, ValueId};
 
-use crate::call::Call;
-use crate::operands::{binary_operands, producer, scalar_operand, unscaled_add};
-use crate::rewrite::rewrite;
+use super::operands::{binary_operands, producer, scalar_operand, unscaled_add};
+use crate::passes::rewrite::rewrite;
 
 /// Finds `x * rsqrt(mean(x²) + eps)` over the last dimension of floats, and its product with a weight, and puts `aten::rms_norm`
 /// in their place, which is one step. A norm that is also used without its weight is computed twice. Results differ by roundings.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct RaiseRmsNorms;
+pub struct RaiseRmsNorms;
 
 impl Pass for RaiseRmsNorms {
     fn name(&self) -> &'static str {

@@ -4,9 +4,7 @@ use rushlight_format::ScalarType;
 
 use rushlight_graph::Error;
 use rushlight_graph::operators::{aten, quantized_decomposed};
-use rushlight_graph::{Arg, Builder, Constant, NodeId, TensorType, ValueId};
-
-use crate::call::Call;
+use rushlight_graph::{Arg, Builder, Call, Constant, NodeId, TensorType, ValueId};
 
 /// The number of elements in a byte of an operator's table.
 fn elements_per_byte(name: &str) -> Option<usize> {
@@ -19,8 +17,11 @@ fn elements_per_byte(name: &str) -> Option<usize> {
 }
 
 /// Lowers ExecuTorch's embeddings of constant tables of 8, 4 and 2 bits to `aten::embedding` of a dequantized table, whose
-/// integers have a byte each: constant folding keeps the integers. `None` of other nodes, and of those in another form.
-pub(crate) fn legalize(builder: &mut Builder<'_>, node: NodeId) -> Result<Option<ValueId>, Error> {
+/// integers have a byte each: constant folding keeps the integers. `None` for other nodes, and for those in another form.
+///
+/// # Errors
+/// `InvalidProgram` for a call without its arguments; errors of reading the table.
+pub fn legalize(builder: &mut Builder<'_>, node: NodeId) -> Result<Option<ValueId>, Error> {
     let call = Call::new(builder.graph, node);
     let Some(each) = elements_per_byte(call.name()) else { return Ok(None) };
     let (table, scales, indices) = (call.value("weight")?, call.value("weight_scales")?, call.value("indices")?);

@@ -8,7 +8,7 @@ use rushlight_graph::{Arg, Builder, Def, Expr, Graph, Model, Node, NodeId, Value
 
 use rushlight_graph::Pass;
 
-use super::EliminateDeadCode;
+use crate::passes::dce::EliminateDeadCode;
 
 /// Finds `softmax(q k' * scale + mask) v` that is decomposed into `bmm` and `_softmax`, with views, permutations and
 /// factors between them. Replaces it by `aten::scaled_dot_product_attention`, for backends that compute it whole.

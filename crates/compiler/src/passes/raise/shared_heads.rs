@@ -1,15 +1,14 @@
 //! Grouped-query attention: heads of queries that share heads of keys and values.
 
 use rushlight_graph::operators::aten;
-use rushlight_graph::{Action, Arg, Builder, Def, Error, Expr, Model, NodeId, Pass, ValueId};
+use rushlight_graph::{Action, Arg, Builder, Call, Def, Error, Expr, Model, NodeId, Pass, ValueId};
 
-use crate::call::Call;
-use crate::rewrite::rewrite;
+use crate::passes::rewrite::rewrite;
 
 /// Drops the repetition of the heads of keys and values before an attention, which reads each of them as often as it needs.
 /// Exporters write it as an expansion between reshapes.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct ShareHeads;
+pub struct ShareHeads;
 
 impl Pass for ShareHeads {
     fn name(&self) -> &'static str {

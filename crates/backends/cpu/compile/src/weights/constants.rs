@@ -16,24 +16,24 @@ use crate::error::error;
 const MAPPED_ALIGNMENT: usize = 16;
 
 /// Floats as a file has them.
-pub(super) fn bytes(floats: &[f32]) -> Bytes {
+pub(crate) fn bytes(floats: &[f32]) -> Bytes {
     let mut bytes = Vec::with_capacity(floats.len() * 4);
     floats.iter().for_each(|float| bytes.extend_from_slice(&float.to_le_bytes()));
     bytes.into()
 }
 
 /// True if floats of a file can be read where they are.
-pub(super) fn stays(bytes: &Bytes) -> bool {
+pub(crate) fn stays(bytes: &Bytes) -> bool {
     cfg!(target_endian = "little") && bytes.as_ptr().addr().is_multiple_of(MAPPED_ALIGNMENT)
 }
 
 /// The elements of a constant that is stored as floats, in row-major order.
-pub(super) fn floats(constant: &Constant) -> Result<Vec<f32>, Error> {
+pub(crate) fn floats(constant: &Constant) -> Result<Vec<f32>, Error> {
     as_floats(constant)?.floats()
 }
 
 /// A constant in `f32`, with the same strides.
-pub(super) fn as_floats(constant: &Constant) -> Result<Cow<'_, Constant>, Error> {
+pub(crate) fn as_floats(constant: &Constant) -> Result<Cow<'_, Constant>, Error> {
     let convert: fn(&[u8]) -> f32 = match constant.ty.dtype {
         ScalarType::Float => return Ok(Cow::Borrowed(constant)),
         ScalarType::Half => |bytes| bytes.try_into().map_or(0.0, |bytes| f16::from_le_bytes(bytes).to_f32()),
@@ -58,7 +58,7 @@ pub(super) fn as_floats(constant: &Constant) -> Result<Cow<'_, Constant>, Error>
 }
 
 /// A matrix `[K, N]` in panels.
-pub(super) fn matrix(constant: &Constant, [k, n]: [usize; 2], to: &mut [f32]) -> Result<(), Error> {
+pub(crate) fn matrix(constant: &Constant, [k, n]: [usize; 2], to: &mut [f32]) -> Result<(), Error> {
     // Weights of linear layers are stored as [N, K]: reading them the other way round keeps both sides sequential.
     let constant = &*as_floats(constant)?;
     let transposed = constant.permuted(&[1, 0]).and_then(|other| other.in_place());
@@ -94,14 +94,14 @@ fn floats_in(bytes: &[u8]) -> Cow<'_, [f32]> {
 }
 
 /// Floats of the packed weights of a convolution; `None` if they are too many.
-pub(super) fn convolution_len(sizes: &[usize], groups: usize) -> Option<usize> {
+pub(crate) fn convolution_len(sizes: &[usize], groups: usize) -> Option<usize> {
     let [outputs, inputs, taps @ ..] = sizes else { return None };
     let rows = taps.iter().try_fold(*inputs, |rows, size| rows.checked_mul(*size))?;
     pack::matrix_f32_len(rows, outputs / groups.max(1))?.checked_mul(groups)
 }
 
 /// Weights `[O, I / groups, taps…]` of a convolution, one matrix `[taps x I / groups, O / groups]` in panels for each group.
-pub(super) fn convolution(constant: &Constant, groups: usize, to: &mut [f32]) -> Result<(), Error> {
+pub(crate) fn convolution(constant: &Constant, groups: usize, to: &mut [f32]) -> Result<(), Error> {
     let sizes = constant.sizes()?;
     let [outputs, inputs, taps @ ..] = sizes.as_slice() else {
         return Err(error(format!("`{}` has no channels", constant.name)));
@@ -126,7 +126,7 @@ pub(super) fn convolution(constant: &Constant, groups: usize, to: &mut [f32]) ->
 }
 
 /// Weights `[I, O / groups, H, W]` of a transposed convolution.
-pub(super) fn transposed(constant: &Constant, conv: &ConvTranspose2d, to: &mut [f32]) -> Result<(), Error> {
+pub(crate) fn transposed(constant: &Constant, conv: &ConvTranspose2d, to: &mut [f32]) -> Result<(), Error> {
     let bytes = as_floats(constant)?.read()?;
     let floats = floats_in(&bytes);
     let (outputs, [height, width]) = (conv.out_c / conv.groups.max(1), conv.kernel);
@@ -137,7 +137,7 @@ pub(super) fn transposed(constant: &Constant, conv: &ConvTranspose2d, to: &mut [
 }
 
 /// Weights `[O, I, 3, 3]` of a convolution by Winograd's algorithm.
-pub(super) fn winograd(constant: &Constant, form: Winograd, conv: &Conv2d, to: &mut [f32]) -> Result<(), Error> {
+pub(crate) fn winograd(constant: &Constant, form: Winograd, conv: &Conv2d, to: &mut [f32]) -> Result<(), Error> {
     let bytes = as_floats(constant)?.read()?;
     let floats = floats_in(&bytes);
     let floats = checked(&floats, conv.in_c * 9, conv.out_c, constant)?;
@@ -146,7 +146,7 @@ pub(super) fn winograd(constant: &Constant, form: Winograd, conv: &Conv2d, to: &
 }
 
 /// Weights `[C, 1, taps…]` of a depthwise convolution as `[taps, C]`.
-pub(super) fn depthwise(constant: &Constant, to: &mut [f32]) -> Result<(), Error> {
+pub(crate) fn depthwise(constant: &Constant, to: &mut [f32]) -> Result<(), Error> {
     let sizes = constant.sizes()?;
     let channels = sizes.first().copied().unwrap_or(0);
     let taps = sizes.iter().skip(1).product::<usize>();

@@ -1,28 +1,24 @@
 //! Legalizes operators that the engine has no step for: group and batch norms, `addmm` without a constant bias, embeddings of
 //! packed integers, attention over quantized operands, and data movement without a step.
 
-use rushlight_compiler::passes::{EliminateDeadCode, FoldConstants, RaiseAttention, RaiseExperts, UngroupExperts};
+mod data_movement;
+
+use rushlight_compiler::passes::legalize::{ReadNumbersAsTensors, RoundQdqInt16, SinkPermutations};
+use rushlight_compiler::passes::legalize::{embedding, quantized_cache};
+use rushlight_compiler::passes::raise::{
+    RaiseActivations, RaiseAttention, RaiseExperts, RaiseRmsNorms, ShareHeads, UngroupExperts,
+};
+use rushlight_compiler::passes::{EliminateDeadCode, FoldConstants, rewrite};
 use rushlight_engine::pack::PANEL;
 use rushlight_graph::Error;
 use rushlight_graph::Pass;
 use rushlight_graph::operators::{aten, llama, quantized_decomposed, rushlight};
 use rushlight_graph::ops::{self, Operands};
 use rushlight_graph::quantization;
-use rushlight_graph::{Action, Arg, Builder, Def, Expr, Model, NodeId, ValueId};
+use rushlight_graph::{Action, Arg, Builder, Call, Def, Expr, Model, NodeId, ValueId};
 use rustc_hash::FxHashSet;
 
-use crate::call::Call;
-use crate::data_movement;
-use crate::embedding;
-use crate::grouped_query::ShareHeads;
-use crate::numbers::ReadNumbersAsTensors;
-use crate::qdq_int16::RoundQdqInt16;
-use crate::quantized_cache;
-use crate::raise_activations::RaiseActivations;
-use crate::raise_rms_norm::RaiseRmsNorms;
-use crate::rewrite::rewrite;
-use crate::select::has_bias;
-use crate::sink::SinkPermutations;
+use crate::select::{activation, has_bias};
 use crate::storage::is_stored_as_float;
 
 /// Legalizes a model, or a part of one: decomposed operators are raised, quantized tensors of 16 bits become rounded floats,
@@ -38,6 +34,8 @@ pub(super) fn legalize(model: &mut Model) -> Result<(), Error> {
 pub fn passes() -> [&'static dyn Pass; 12] {
     // Masks and tables of biases are worth their room: nothing computes them again at each call.
     const FOLD: FoldConstants = FoldConstants { small: 1 << 23, allowance: 1 << 26, dequantize: true };
+    // What epilogues compute.
+    const SINK: SinkPermutations = SinkPermutations { is_fused: |call| activation(call).is_some() };
     // GEMMs of experts read whole panels.
     const COLUMNS: i64 = PANEL as i64;
     [
@@ -49,7 +47,7 @@ pub fn passes() -> [&'static dyn Pass; 12] {
         &RaiseActivations,
         &RaiseRmsNorms,
         &RoundQdqInt16,
-        &SinkPermutations,
+        &SINK,
         &Legalize,
         &FOLD,
         &EliminateDeadCode,

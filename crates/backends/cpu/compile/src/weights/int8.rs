@@ -4,7 +4,7 @@ use rushlight_engine::pack;
 use rushlight_engine::{Conv2d, MAX_QUANT_K, depthwise2d_u8_takes};
 use rushlight_graph::quantization::{ConvolutionShape, LayerShape};
 
-use crate::constants;
+use super::constants;
 
 /// Maximum number of kernel positions: the driver has a pointer for each.
 const MAX_TAPS: usize = 256;

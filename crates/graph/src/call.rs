@@ -1,43 +1,54 @@
 //! The arguments of a node, by name.
 
-use rushlight_graph::Error;
-use rushlight_graph::{Arg, Def, Expr, Graph, Node, NodeId, ValueId};
+use crate::{Arg, Def, Error, Expr, Graph, Node, NodeId, ValueId};
 
-use crate::error::error;
-
-/// A node with its graph.
+/// A node with its graph, for passes and backends that read its arguments by the names of the schema.
+///
+/// Accessors give `None` for an argument that is absent, is `None`, or has another kind.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Call<'a> {
+pub struct Call<'a> {
     pub graph: &'a Graph,
     pub node: &'a Node,
 }
 
 impl<'a> Call<'a> {
+    /// The call of a node.
     pub fn new(graph: &'a Graph, node: NodeId) -> Self {
         Self { graph, node: &graph.nodes[node] }
     }
 
+    /// Full name of the operator, or of the control flow.
     pub fn name(&self) -> &'a str {
         self.node.op.name()
     }
 
+    /// An argument; `None` if it is absent or `None`.
     pub fn arg(&self, name: &str) -> Option<&'a Arg> {
         self.node.arg(name).filter(|arg| !arg.is_none())
     }
 
+    /// A tensor, or a number that a node computes.
+    ///
+    /// # Errors
+    /// `InvalidProgram` if the argument is neither.
     pub fn value(&self, name: &str) -> Result<ValueId, Error> {
         self.optional(name).ok_or_else(|| self.missing(name, "a tensor"))
     }
 
+    /// As [`value`](Self::value); `None` if the argument is neither.
     pub fn optional(&self, name: &str) -> Option<ValueId> {
         self.arg(name).and_then(Arg::as_value)
     }
 
     /// The first result.
+    ///
+    /// # Errors
+    /// `InvalidProgram` if there is none.
     pub fn result(&self) -> Result<ValueId, Error> {
-        self.node.results.first().copied().ok_or_else(|| error(format!("`{}` without a result", self.name())))
+        self.node.result().ok_or_else(|| Error::invalid(format!("`{}` without a result", self.name())))
     }
 
+    /// An integer, which may depend on symbols.
     pub fn expr(&self, name: &str) -> Option<Expr> {
         match self.arg(name) {
             Some(Arg::Int(expr)) => Some(expr.clone()),
@@ -45,10 +56,12 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// An integer that is known now.
     pub fn int(&self, name: &str) -> Option<i64> {
         self.expr(name).and_then(|expr| expr.as_int())
     }
 
+    /// True if an argument is `true`.
     pub fn flag(&self, name: &str) -> bool {
         matches!(self.arg(name), Some(Arg::Bool(true)))
     }
@@ -63,6 +76,7 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// A string.
     pub fn text(&self, name: &str) -> Option<&'a str> {
         match self.arg(name)? {
             Arg::Str(text) => Some(text),
@@ -87,7 +101,7 @@ impl<'a> Call<'a> {
         self.exprs(name)?.iter().map(Expr::as_int).collect()
     }
 
-    /// As [`ints`](Self::ints), `rank` of them, none negative or large; one stands for all.
+    /// As [`ints`](Self::ints), `rank` of them, none negative or beyond `u32`; one stands for all.
     pub fn sizes(&self, name: &str, rank: usize) -> Option<Vec<u32>> {
         let sizes: Vec<u32> =
             self.ints(name)?.into_iter().map(|size| u32::try_from(size).ok()).collect::<Option<_>>()?;
@@ -98,6 +112,7 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// A list of tensors.
     pub fn values(&self, name: &str) -> Option<Vec<ValueId>> {
         match self.arg(name)? {
             Arg::List(items) => items.iter().map(Arg::as_value).collect(),
@@ -112,8 +127,9 @@ impl<'a> Call<'a> {
         operands
     }
 
+    /// The error for an argument that is absent or has another kind; `what` is the expected one.
     pub fn missing(&self, name: &str, what: &str) -> Error {
-        error(format!("`{}` needs {what} as its argument `{name}`", self.name()))
+        Error::invalid(format!("`{}` needs {what} as its argument `{name}`", self.name()))
     }
 
     /// True if a tensor is a constant.
@@ -122,6 +138,9 @@ impl<'a> Call<'a> {
     }
 
     /// The sizes of a tensor.
+    ///
+    /// # Errors
+    /// `Type` if the value is no tensor.
     pub fn shape(&self, value: ValueId) -> Result<&'a [Expr], Error> {
         Ok(&self.graph.tensor(value)?.shape)
     }

@@ -1,13 +1,14 @@
 //! Rewriting without dead code.
 
-use rushlight_compiler::passes::EliminateDeadCode;
 use rushlight_graph::{Action, Builder, Error, Model, NodeId, Pass};
+
+use super::dce::EliminateDeadCode;
 
 /// Rewrites the nodes of a model as [`Model::rewrite`] does, and removes what nothing uses then.
 ///
 /// # Errors
 /// Errors of `visit`.
-pub(super) fn rewrite(
+pub fn rewrite(
     model: &mut Model,
     visit: impl FnMut(&mut Builder<'_>, NodeId) -> Result<Action, Error>,
 ) -> Result<(), Error> {

@@ -4,17 +4,18 @@ use rushlight_graph::Error;
 use rushlight_graph::Pass;
 use rushlight_graph::operators::aten;
 use rushlight_graph::quantization;
-use rushlight_graph::{Action, Arg, Builder, Def, Model, NodeId, Type, ValueId};
+use rushlight_graph::{Action, Arg, Builder, Call, Def, Model, NodeId, Type, ValueId};
 
-use crate::call::Call;
-use crate::rewrite::rewrite;
-use crate::select::activation;
+use crate::passes::rewrite::rewrite;
 
-/// Moves permutations behind activations, additions, multiplications and quantization of values that are all permuted in the same
+/// Moves permutations behind activations that the backend fuses, additions, multiplications and quantization of values that are all permuted in the same
 /// way, and drops permutations that undo one another. Such operators can then be fused into the epilogue of the GEMM before them,
 /// as in programs that permute images to channels-last after each convolution.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct SinkPermutations;
+#[derive(Clone, Copy, Debug)]
+pub struct SinkPermutations {
+    /// True for the operators of one tensor that the backend fuses into an epilogue.
+    pub is_fused: fn(&Call<'_>) -> bool,
+}
 
 impl Pass for SinkPermutations {
     fn name(&self) -> &'static str {
@@ -26,7 +27,7 @@ impl Pass for SinkPermutations {
             if let Some(source) = undone(builder, node) {
                 return Ok(Action::Replace(vec![source]));
             }
-            Ok(sunk(builder, node)?.map_or(Action::Keep, |value| Action::Replace(vec![value])))
+            Ok(sunk(builder, node, self.is_fused)?.map_or(Action::Keep, |value| Action::Replace(vec![value])))
         })
     }
 }
@@ -56,10 +57,10 @@ fn undone(builder: &Builder<'_>, node: NodeId) -> Option<ValueId> {
 }
 
 /// The permutation of a node's result without permutations, if all of its operands are permuted in the same way.
-fn sunk(builder: &mut Builder<'_>, node: NodeId) -> Result<Option<ValueId>, Error> {
+fn sunk(builder: &mut Builder<'_>, node: NodeId, is_fused: fn(&Call<'_>) -> bool) -> Result<Option<ValueId>, Error> {
     let call = Call::new(builder.graph, node);
     let operands = match call.name() {
-        _ if activation(&call).is_some() => vec![call.optional("self")],
+        _ if is_fused(&call) => vec![call.optional("self")],
         aten::ADD_TENSOR | aten::MUL_TENSOR => vec![call.optional("self"), call.optional("other")],
         name if quantization::is_per_tensor_quantize(name) || quantization::is_per_tensor_dequantize(name) => {
             vec![call.optional("input")]

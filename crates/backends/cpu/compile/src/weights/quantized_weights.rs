@@ -11,8 +11,8 @@ use rushlight_format::ScalarType;
 use rushlight_graph::quantization::QuantizedConstant;
 use rushlight_graph::{Bytes, Constant, ConstantData, Error, Granularity, Parameters, row_major_strides};
 
+use super::packed_matrix::{ColumnGroups, Columns, PackedMatrix, sum};
 use crate::error::error;
-use crate::packed_matrix::{ColumnGroups, Columns, PackedMatrix, sum};
 
 /// The groups of weights of a matrix that share a scale and a zero point.
 #[derive(Clone, Copy)]

@@ -8,7 +8,7 @@ use rushlight_graph::operators::{aten, rushlight};
 use rushlight_graph::ops::{MAX_EXPERTS, wrap_dim};
 use rushlight_graph::{Action, Arg, Builder, Def, Expr, Graph, Model, NodeId, TensorType, ValueId};
 
-use super::EliminateDeadCode;
+use crate::passes::dce::EliminateDeadCode;
 
 /// Finds `bmm` of rows with the matrices that an index selects of a constant `[experts, a, b]`, where the index is a choice of
 /// `topk` and the matrices may be reshaped and permuted on their way, as by `einsum`. Puts `rushlight::experts_linear` in their
