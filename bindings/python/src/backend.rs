@@ -85,16 +85,6 @@ impl Backend for PythonBackend {
         &self.name
     }
 
-    fn keeps_whole(&self, op: &str) -> bool {
-        attached(|py| {
-            let keeps = method(self.adapter.bind(py), "keeps_whole", (op,)).and_then(|keeps| keeps.extract());
-            keeps.unwrap_or_else(|cause| {
-                self.fail(py, "keeps_whole", cause, |error| error);
-                false
-            })
-        })
-    }
-
     fn options(&self) -> &'static [OptionSpec] {
         self.options
     }

@@ -177,17 +177,13 @@ def test_nodes_and_parts_show_the_graph(mlp):
     assert torch.equal(torch.from_dlpack(part.constants[bias]), model.up.bias)
 
 
-def test_operators_are_kept_whole_on_request():
+def test_composites_are_offered_whole_first():
     class Attention(nn.Module):
         def forward(self, q):
             return nn.functional.scaled_dot_product_attention(q, q, q)
 
-    class Whole(Numpy):
-        def keeps_whole(self, op):
-            return op == "aten::scaled_dot_product_attention"
-
     x = torch.randn(1, 2, 4, 8)
-    backend = Whole("Attention", ["aten::scaled_dot_product_attention"])
+    backend = Numpy("Attention", ["aten::scaled_dot_product_attention"])
     program = rushlight.export(Attention(), (x,), backend=backend)
     assert [node.op for node in backend.parts[0].nodes] == ["aten::scaled_dot_product_attention"]
     assert program.report.backends == {"Attention": 1}
@@ -207,9 +203,6 @@ class Broken(Numpy):
             raise self.error
         return self.error
 
-    def keeps_whole(self, op):
-        return self.fail("keeps_whole", lambda op: False, op)
-
     def partition(self, node):
         return self.fail("partition", super().partition, node)
 
@@ -223,7 +216,7 @@ class Broken(Numpy):
         return delegate
 
 
-@pytest.mark.parametrize("where", ["keeps_whole", "partition", "preprocess"])
+@pytest.mark.parametrize("where", ["partition", "preprocess"])
 def test_what_a_backend_raises_is_the_cause(mlp, where):
     model, x, _ = mlp
     with pytest.raises(rushlight.Error, match=f"`{where}` of the backend `Broken` failed: no luck") as caught:
@@ -231,7 +224,7 @@ def test_what_a_backend_raises_is_the_cause(mlp, where):
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
     if where == "partition":
         line = inspect.getsourcelines(Mlp.forward)[1] + 1
-        assert f"node `linear` (aten::addmm), from {__file__}:{line} in forward" in caught.value.site
+        assert f"node `linear` (aten::linear), from {__file__}:{line} in forward" in caught.value.site
     with pytest.raises(KeyboardInterrupt):
         rushlight.export(model, (x,), backend=Broken(where, KeyboardInterrupt()))
 

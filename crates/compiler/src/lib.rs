@@ -17,20 +17,22 @@
 //!    checkpoints.
 //! 2. **Canonical** (`passes/`). `Functionalise` replaces writes by new values and makes their effects on views, states and inputs
 //!    explicit. `FreezeStates` turns states that nothing updates into constants, and drops updates of states that nothing reads.
-//!    `LowerComposites` decomposes the operators that kernels do not have. It keeps the few that accelerators compute in one step,
-//!    such as attention (`CANONICAL_COMPOSITES`), and others that a backend wants whole. Dead code goes.
+//!    `decompose` replaces the operators that kernels do not have. It keeps those that accelerators compute in one step, such as
+//!    attention and norms ([`CANONICAL_COMPOSITES`](passes::CANONICAL_COMPOSITES), a fixed table). Dead code goes.
 //! 3. **Simplify.** `FoldBatchNorms`, `FoldConstants`, `MergeConstants`, `MergeCommonSubexpressions`, and dead code again. The
 //!    reference operators compute constants (`interpret.rs`). Passes of the user's own follow.
 //! 4. **Claims** (`partition/`). Each backend, in order of priority, is shown the canonical form with its constants and states, and
 //!    claims nodes. The framework gathers them into as few parts as the order of computation allows and extracts each as a model of
-//!    its own. The backend legalizes and compiles it, and a call of a delegate takes its place. Values computed from constants
-//!    alone can be copied into the parts that use them. The inner nodes of a pattern go with its end. A part takes an input of the
-//!    method if its own inputs lack a size that it needs. Unclaimed nodes stay exactly canonical: `testing/tests/it/claims.rs` has
-//!    a backend that refuses everything and changes no byte. The report says for each node who claimed it, or why each backend
-//!    refused it.
-//! 5. **Lower.** Unclaimed composites are decomposed, `CheckOperators` reports all missing operators, and `LowerSymbolicSizes`
-//!    makes the nodes that compute sizes. `AssignDimOrders` lets nodes compute on channels-last images where that copies less, by a
-//!    minimum cut (`cut.rs`). `ReorderNodes` changes the order of the source where another order needs less memory.
+//!    its own. The backend legalizes and compiles it, and a call of a delegate takes its place.
+//!    Composites that no backend claims are decomposed, from the functional graph on (stages 2 and 3 again), and the backends claim
+//!    anew. A backend that claims only the parts gets what it would get without composites. Values computed from constants alone can
+//!    be copied into the parts that use them. The inner nodes of a pattern go with its end. A part takes an input of the method if
+//!    its own inputs lack a size that it needs. Unclaimed nodes stay exactly canonical: `testing/tests/it/claims.rs` has a backend
+//!    that refuses everything and changes no byte. The report says for each node who claimed it, or why each backend refused it.
+//! 5. **Lower.** Composites of parts that a backend could not compile are decomposed, `CheckOperators` reports all missing
+//!    operators, and `LowerSymbolicSizes` makes the nodes that compute sizes. `AssignDimOrders` lets nodes compute on channels-last
+//!    images where that copies less, by a minimum cut (`cut.rs`). `ReorderNodes` changes the order of the source where another
+//!    order needs less memory.
 //! 6. **Plan** (`memory/`). Sizes and lifetimes in, places out. Several greedy orders are tried, ExecuTorch's among them. Random
 //!    improvement follows until the plan meets the bound that no plan can beat, or the work is spent. `check` verifies a plan by
 //!    another algorithm. `recover` finds sizes and lifetimes in a finished program, for drawings.

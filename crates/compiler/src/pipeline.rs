@@ -9,17 +9,16 @@ use crate::emit::{EmitOptions, Emitted, ExternalData, emit};
 #[cfg(feature = "pt2")]
 use crate::front::pt2::{Archive, ImportOptions, import};
 use crate::front::pte::{LiftOptions, lift_with};
-use crate::partition::{Backend, Report, partition};
+use crate::partition::{self, Backend, Decided, Report};
 use crate::passes::raise::{RaiseExperts, RaiseLinear, UngroupExperts};
 use crate::passes::{
-    AssignDimOrders, CheckOperators, CheckTypes, EliminateDeadCode, FoldBatchNorms, FoldConstants, FreezeStates,
-    Functionalise, LowerComposites, LowerSymbolicSizes, MergeCommonSubexpressions, MergeConstants, ReorderNodes,
+    AssignDimOrders, CheckOperators, CheckTypes, Composites, EliminateDeadCode, FoldBatchNorms, FoldConstants,
+    FreezeStates, Functionalise, LowerComposites, LowerSymbolicSizes, MergeCommonSubexpressions, MergeConstants,
+    ReorderNodes, decompose,
 };
 use rushlight_graph::Bytes;
 use rushlight_graph::Pass;
-use rushlight_graph::operators::{aten, quantized_decomposed, rushlight, torchao};
-use rushlight_graph::ops;
-use rushlight_graph::{Constant, Literal, Model, Progress};
+use rushlight_graph::{Constant, Graph, Literal, Model, NodeId, Progress};
 use rushlight_graph::{Error, ErrorKind};
 
 /// Options of a compilation.
@@ -38,7 +37,8 @@ pub struct CompileOptions {
     pub trusts_types: bool,
     /// Backends in the order of priority. Nodes that none claims run on the runtime's operators.
     pub backends: Vec<Box<dyn Backend>>,
-    /// The user's own passes. They see a functional graph of operators that kernels have.
+    /// The user's own passes. They see a functional graph of operators that kernels have, and of composites that backends
+    /// claim whole. They run again if backends leave other composites after them.
     pub passes: Vec<Box<dyn Pass>>,
     /// Progress of the compilation, which can be cancelled between two passes.
     pub progress: Progress,
@@ -49,7 +49,8 @@ pub struct CompileOptions {
 pub enum Stage {
     /// The model as the front end made it.
     Imported,
-    /// A functional, simplified graph of operators that kernels have: the form that backends are shown.
+    /// A functional, simplified graph of operators that kernels have, and of the composites that backends claim: the form in
+    /// which they claim nodes.
     Canonical,
     /// The model that the emitter writes.
     Final,
@@ -137,24 +138,89 @@ pub fn advance(model: &mut Model, options: &CompileOptions, stage: Stage) -> Res
     if stage == Stage::Imported {
         return Ok(Report::default());
     }
-    let (mut before, mut after) = (canonical(&options.backends), lowering(options.trusts_types));
+    let (before, mut after) = (functional(), lowering(options.trusts_types));
     if !options.keep_nodes {
-        before.extend(simplifying());
         after.extend(arranging());
     }
-    let offered = before.len() + options.passes.len();
+    let offered = before.len() + 1;
     let total = if stage == Stage::Canonical { offered } else { offered + 1 + after.len() };
     let mut steps = Steps { progress: &options.progress, done: 0, total: total as u64 };
     steps.report()?;
     steps.run(&before, model)?;
-    steps.run(&options.passes, model)?;
+    let claims = canonicalize(model, options)?;
+    steps.advance()?;
     if stage == Stage::Canonical {
         return Ok(Report::default());
     }
-    let report = partition(model, &options.backends, &options.progress)?;
+    let report = partition::extract(model, &options.backends, claims, &options.progress)?;
     steps.advance()?;
     steps.run(&after, model)?;
     Ok(report)
+}
+
+/// Brings a functional model to the canonical form, and returns the claims of the backends on it.
+fn canonicalize(model: &mut Model, options: &CompileOptions) -> Result<Vec<Decided>, Error> {
+    if options.backends.is_empty() {
+        return settle(model, options, &options.passes, &mut Composites::default());
+    }
+    let (functional, mut composites) = (model.clone(), Composites::all());
+    let claims = settle(model, options, &[], &mut composites)?;
+    if options.passes.is_empty() {
+        return Ok(claims);
+    }
+    // The user's passes run on the settled form, so that most run once.
+    *model = functional;
+    settle(model, options, &options.passes, &mut composites)
+}
+
+/// Decomposes composites, and offers the nodes to the backends until no composite is left that nobody claims. Each round begins
+/// with the functional model, so that the result is the same as if the canonical form had never had those composites.
+fn settle(
+    model: &mut Model,
+    options: &CompileOptions,
+    passes: &[Box<dyn Pass>],
+    composites: &mut Composites,
+) -> Result<Vec<Decided>, Error> {
+    let CompileOptions { backends, keep_nodes, progress, .. } = options;
+    let functional = if backends.is_empty() { None } else { Some(model.clone()) };
+    loop {
+        decompose(model, |method, graph, node| composites.keeps(method, graph, node))?;
+        run(&EliminateDeadCode, model)?;
+        if !keep_nodes {
+            run_all(&simplifying(), model, progress)?;
+        }
+        run_all(passes, model, progress)?;
+        let claims = partition::claim(model, backends, composites)?;
+        match &functional {
+            Some(functional) if exclude(composites, model, &claims) => model.clone_from(functional),
+            _ => return Ok(claims),
+        }
+    }
+}
+
+/// Excludes from the canonical form the composites that nobody claimed. Returns whether there are any.
+fn exclude(composites: &mut Composites, model: &Model, claims: &[Decided]) -> bool {
+    let is_left = claims.iter().any(|decided| !decided.composites.is_empty());
+    let mut claimed: HashSet<&str> = HashSet::new();
+    let mut left: Vec<(&str, &Graph, NodeId)> = Vec::new();
+    for ((method, graph), decided) in model.methods.iter().zip(claims) {
+        let kept = graph.live_blocks().into_iter().flat_map(|block| &graph.blocks[block].nodes);
+        for node in kept.copied().filter(|node| composites.keeps(method, graph, *node)) {
+            if decided.composites.contains(&node) {
+                left.push((method, graph, node));
+            } else {
+                claimed.insert(graph.nodes[node].op.name());
+            }
+        }
+    }
+    for (method, graph, node) in left {
+        // An operator that nobody claimed anywhere goes at once, with the calls that other passes merged into this one.
+        match graph.nodes[node].op.name() {
+            name if claimed.contains(name) => composites.decompose(method, graph, node),
+            name => composites.decompose_all(name),
+        }
+    }
+    is_left
 }
 
 /// The steps of a compilation. Their number is known before the first.
@@ -208,10 +274,16 @@ pub fn check_method_names<'a>(names: impl IntoIterator<Item = &'a str>) -> Resul
 /// # Errors
 /// The errors of the passes.
 pub fn prepare_layers(model: &mut Model, composites: &[&str], progress: &Progress) -> Result<(), Error> {
-    let mut passes = functional(composites.iter().map(|name| (*name).to_owned()).collect());
+    let mut passes = functional();
+    let keep = composites.iter().map(|name| (*name).to_owned()).collect();
+    passes.extend([Box::new(LowerComposites { keep }) as Box<dyn Pass>, Box::new(EliminateDeadCode)]);
     passes.extend([Box::new(UngroupExperts::default()) as Box<dyn Pass>, Box::new(RaiseExperts::default())]);
     passes.extend(simplifying());
     passes.push(Box::new(RaiseLinear));
+    run_all(&passes, model, progress)
+}
+
+fn run_all(passes: &[Box<dyn Pass>], model: &mut Model, progress: &Progress) -> Result<(), Error> {
     passes.iter().try_for_each(|pass| progress.check().and_then(|()| run(&**pass, model)))
 }
 
@@ -233,34 +305,9 @@ impl ConstantResult {
     }
 }
 
-/// Composite operators that stay whole in the canonical form, if it is shown to backends: accelerators compute them in
-/// one step.
-const CANONICAL_COMPOSITES: [&str; 6] = [
-    aten::SCALED_DOT_PRODUCT_ATTENTION,
-    torchao::CHOOSE_QPARAMS_AFFINE,
-    torchao::QUANTIZE_AFFINE,
-    torchao::DEQUANTIZE_AFFINE,
-    quantized_decomposed::DEQUANTIZE_PER_CHANNEL_GROUP,
-    rushlight::QUANTIZE_ROWS,
-];
-
-/// Passes from the front end's graph to the canonical form: a functional graph of operators that kernels have, and of
-/// composite operators that stay whole.
-fn canonical(backends: &[Box<dyn Backend>]) -> Vec<Box<dyn Pass>> {
-    let is_whole =
-        |name: &&str| CANONICAL_COMPOSITES.contains(name) || backends.iter().any(|backend| backend.keeps_whole(name));
-    let names = ops::definitions().map(|definition| definition.name);
-    functional(names.filter(|name| !backends.is_empty() && is_whole(name)).map(ToOwned::to_owned).collect())
-}
-
-fn functional(keep: HashSet<String>) -> Vec<Box<dyn Pass>> {
-    vec![
-        Box::new(Functionalise),
-        Box::new(FreezeStates),
-        Box::new(EliminateDeadCode),
-        Box::new(LowerComposites { keep }),
-        Box::new(EliminateDeadCode),
-    ]
+/// Passes from the front end's graph to a functional graph.
+fn functional() -> Vec<Box<dyn Pass>> {
+    vec![Box::new(Functionalise), Box::new(FreezeStates), Box::new(EliminateDeadCode)]
 }
 
 /// Passes that make the graph smaller.
@@ -274,8 +321,8 @@ fn simplifying() -> Vec<Box<dyn Pass>> {
     ]
 }
 
-/// Passes from the canonical form to the form that the emitter writes. They decompose operators that backends kept
-/// whole and then did not claim.
+/// Passes from the canonical form to the form that the emitter writes. They decompose the composites of parts that backends
+/// claimed and could not compile.
 fn lowering(trusts_types: bool) -> Vec<Box<dyn Pass>> {
     let mut passes: Vec<Box<dyn Pass>> = vec![Box::new(LowerComposites::default()), Box::new(CheckOperators)];
     if !trusts_types {

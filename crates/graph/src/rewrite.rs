@@ -31,9 +31,18 @@ impl Model {
         &mut self,
         mut visit: impl FnMut(&mut Builder<'_>, NodeId) -> Result<Action, Error>,
     ) -> Result<bool, Error> {
+        self.rewrite_methods(|_, builder, node| visit(builder, node))
+    }
+
+    /// As [`rewrite`](Self::rewrite); `visit` also gets the name of the method.
+    pub fn rewrite_methods(
+        &mut self,
+        mut visit: impl FnMut(&str, &mut Builder<'_>, NodeId) -> Result<Action, Error>,
+    ) -> Result<bool, Error> {
         let Self { methods, constants, schemas, .. } = self;
         let mut changed = false;
         for (name, graph) in methods {
+            let mut visit = |builder: &mut Builder<'_>, node| visit(name, builder, node);
             changed |= rewrite_graph(graph, constants, schemas, &mut visit)
                 .map_err(|error| error.at(format!("method `{name}`")))?;
         }

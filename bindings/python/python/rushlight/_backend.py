@@ -147,9 +147,7 @@ def backends():
 class Backend(Protocol):
     """The ahead-of-time half of a backend: what `backend=` takes. Any object with these members will do.
 
-    A backend may also have `keeps_whole(op) -> bool`: whether an operator, such as
-    "aten::scaled_dot_product_attention", should be offered whole though the compiler could make it of simpler ones.
-    It may have `options`, a sequence of `OptionSpec`s, and then has `set_option(name, value)`, which is called for each of
+    A backend may also have `options`, a sequence of `OptionSpec`s, and then has `set_option(name, value)`, which is called for each of
     them before anything is compiled, with what the user gave or the default: `backend=(Npu(), {"mode": "exact"})`.
     What these functions raise becomes the `__cause__` of the `rushlight.Error` that the compilation raises.
     """
@@ -160,7 +158,9 @@ class Backend(Protocol):
     def partition(self, node: Node) -> Union[bool, str]:
         """Whether the backend takes a node: True, False, or the reason why not.
 
-        Nodes come in the order of computation, and those that a backend before this one took do not come.
+        Nodes come in the order of computation, and those that a backend before this one took do not come. Composite
+        operators, such as "aten::scaled_dot_product_attention" and "aten::linear", are offered whole. If no backend takes
+        them, all nodes are offered again with simpler operators in their place.
         """
         ...
 
@@ -240,10 +240,6 @@ class Adapter:
 
     def part(self, method, inputs, outputs, nodes, values, constants, text):
         return Part(method, inputs, outputs, nodes, Constants(values, constants), text)
-
-    def keeps_whole(self, op):
-        keeps_whole = getattr(self._backend, "keeps_whole", None)
-        return keeps_whole is not None and bool(keeps_whole(op))
 
     def partition(self, node):
         """None to take the node, else the reason why not."""

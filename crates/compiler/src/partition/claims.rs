@@ -3,22 +3,26 @@
 use rushlight_graph::{Def, Graph, Model, NodeId, Op};
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::passes::composites::Composites;
+
 /// The canonical form of a method: a functional, simplified graph of operators that kernels have, and of composite
-/// operators that stay whole. Every backend is shown the same graph, whatever others claim.
+/// operators that stay whole ([`CANONICAL_COMPOSITES`](crate::passes::CANONICAL_COMPOSITES)). Every backend is shown the same
+/// graph.
+///
+/// Backends claim more than once if composites are left: these are decomposed, and all nodes are offered again.
 #[derive(Clone, Copy, Debug)]
 pub struct Canonical<'a> {
     /// The model, whose constants and states the graph uses.
     pub model: &'a Model,
     pub method: &'a str,
     pub graph: &'a Graph,
-    claimed: &'a ClaimedNodes,
+    /// True if no backend of lower priority is asked after this one. The composites that it refuses are then decomposed.
+    pub is_last: bool,
+    pub(super) claimed: &'a ClaimedNodes,
+    pub(super) composites: &'a Composites,
 }
 
 impl<'a> Canonical<'a> {
-    pub(super) fn new(model: &'a Model, method: &'a str, graph: &'a Graph, claimed: &'a ClaimedNodes) -> Self {
-        Self { model, method, graph, claimed }
-    }
-
     /// All calls of operators, also those in blocks of control flow. Control flow itself and the program's own
     /// delegates are not shown.
     pub fn nodes(&self) -> impl Iterator<Item = NodeId> + use<'a> {
@@ -30,6 +34,11 @@ impl<'a> Canonical<'a> {
     /// True if a node is computed from constants alone, and is deterministic.
     pub fn is_constant(&self, node: NodeId) -> bool {
         is_constant(self.graph, node)
+    }
+
+    /// True for a composite that is decomposed if no backend claims it, so that its parts are offered.
+    pub fn is_composite(&self, node: NodeId) -> bool {
+        self.composites.keeps(self.method, self.graph, node)
     }
 
     /// True if a backend of higher priority has claimed a node.
@@ -48,6 +57,9 @@ pub enum Claim {
     /// Each part of the backend that uses the node gets a copy of it, and the original stays for other users. Examples
     /// are dequantized weights, and inner nodes of a pattern that other nodes use as well.
     Copy,
+    /// The backend computes the operators that a [composite](Canonical::is_composite) is made of, and wants to be shown these
+    /// instead. It gets them before backends of lower priority are shown the composite.
+    Decompose,
     /// The backend does not compute it. The reason is for the report.
     Refuse(String),
 }
@@ -97,6 +109,11 @@ impl ClaimedNodes {
 
     pub fn is_claimed(&self, node: NodeId) -> bool {
         self.by.contains_key(&node)
+    }
+
+    /// True if a part computes a node, or a copy of it.
+    pub fn is_used(&self, node: NodeId) -> bool {
+        self.is_claimed(node) || self.copies.iter().any(|(copied, _)| *copied == node)
     }
 
     /// Returns the backend that computes a node.

@@ -6,6 +6,9 @@
 //! backend legalizes only its own parts. Nodes that no backend claims stay exactly as they were, and run on the
 //! runtime's operators. The [`Report`] has for every node the backend that claimed it, or each backend's reason to
 //! refuse it.
+//!
+//! Composite operators are offered whole first ([`CANONICAL_COMPOSITES`](crate::passes::CANONICAL_COMPOSITES)). The pipeline
+//! decomposes those that no backend claims, and the backends claim nodes of the result anew.
 
 mod claims;
 mod extract;
@@ -27,6 +30,8 @@ pub use options::{BackendText, given_twice, parse_option, set_option};
 pub use report::{Entry, Fate, PORTABLE, Report};
 pub use rushlight_runtime::{OptionSpec, OptionValue};
 
+use crate::passes::composites::Composites;
+
 use claims::ClaimedNodes;
 use extract::Cut;
 
@@ -35,14 +40,6 @@ use extract::Cut;
 pub trait Backend: fmt::Debug + Send {
     /// Returns the name by which a program finds the backend's other half.
     fn name(&self) -> &str;
-
-    /// True if an operator should stay one node in the canonical form, although the compiler could decompose it.
-    /// Attention and torchao's quantization always stay whole. `op` is the operator's full name, such as
-    /// `aten::rms_norm`. All backends see it whole then. If none claims it, it is decomposed afterwards.
-    fn keeps_whole(&self, op: &str) -> bool {
-        let _ = op;
-        false
-    }
 
     /// Returns the options of the backend. Users write them as `name:key=value,key=value`. Any other option is an error
     /// that lists these.
@@ -152,10 +149,37 @@ pub struct Payload {
 /// # Errors
 /// Errors of backends while they claim nodes or compile parts.
 pub fn partition(model: &mut Model, backends: &[Box<dyn Backend>], progress: &Progress) -> Result<Report, Error> {
-    let mut decided = Vec::with_capacity(model.methods.len());
-    for (method, graph) in &model.methods {
-        decided.push(claim_method(model, method, graph, backends).map_err(|error| in_method(error, method))?);
-    }
+    let decided = claim(model, backends, &Composites::default())?;
+    extract(model, backends, decided, progress)
+}
+
+/// Asks the backends for their claims on each method, in the order of the methods. `composites` has the calls that are decomposed
+/// if nobody claims them.
+///
+/// # Errors
+/// Errors of backends.
+pub(crate) fn claim(
+    model: &Model,
+    backends: &[Box<dyn Backend>],
+    composites: &Composites,
+) -> Result<Vec<Decided>, Error> {
+    let methods = model.methods.iter();
+    let claims = methods.map(|(method, graph)| {
+        claim_method(model, method, graph, backends, composites).map_err(|error| in_method(error, method))
+    });
+    claims.collect()
+}
+
+/// Replaces the claimed nodes by delegates. `decided` has the claims on each method.
+///
+/// # Errors
+/// Errors of backends while they compile parts.
+pub(crate) fn extract(
+    model: &mut Model,
+    backends: &[Box<dyn Backend>],
+    decided: Vec<Decided>,
+    progress: &Progress,
+) -> Result<Report, Error> {
     let claims: Vec<&ClaimedNodes> = decided.iter().map(|decided| &decided.claimed).collect();
     let owned = states::owned(model, &claims, backends);
     let may_spare = model.methods.values().zip(&claims).any(|(graph, claimed)| claimed.copies_use_claims(graph));
@@ -225,17 +249,27 @@ fn extract_parts(
 
 /// The claims and refusals of a method's nodes.
 #[derive(Clone, Debug, Default)]
-struct Decided {
+pub(crate) struct Decided {
     claimed: ClaimedNodes,
     /// By node, the backends that refused it, with their reasons.
     refusals: FxHashMap<NodeId, Vec<(String, String)>>,
+    /// Composites to decompose before the backends claim anew: those that a backend asks to have decomposed, else all that no
+    /// backend claimed.
+    pub composites: Vec<NodeId>,
 }
 
-/// Shows a method to the backends.
-fn claim_method(model: &Model, method: &str, graph: &Graph, backends: &[Box<dyn Backend>]) -> Result<Decided, Error> {
-    let Decided { mut claimed, mut refusals } = Decided::default();
+/// Shows a method to the backends. Once one asks for the decomposition of nodes, the others are not asked.
+fn claim_method(
+    model: &Model,
+    method: &str,
+    graph: &Graph,
+    backends: &[Box<dyn Backend>],
+    composites: &Composites,
+) -> Result<Decided, Error> {
+    let Decided { mut claimed, mut refusals, composites: mut asked } = Decided::default();
     for (index, backend) in backends.iter().enumerate() {
-        let canonical = Canonical::new(model, method, graph, &claimed);
+        let is_last = index + 1 == backends.len();
+        let canonical = Canonical { model, method, graph, is_last, claimed: &claimed, composites };
         let mut claims = Claims::default();
         backend.claim(&canonical, &mut claims).map_err(|error| error.at(format!("backend `{}`", backend.name())))?;
         let nodes: Vec<NodeId> = canonical.nodes().filter(|node| !claimed.is_claimed(*node)).collect();
@@ -249,12 +283,20 @@ fn claim_method(model: &Model, method: &str, graph: &Graph, backends: &[Box<dyn 
                     claimed.copy(node, index);
                     refuse("the parts that use it compute it again".to_owned());
                 }
+                Some(Claim::Decompose) if composites.keeps(method, graph, node) => asked.push(node),
+                Some(Claim::Decompose) => refuse("it cannot be decomposed further".to_owned()),
                 Some(Claim::Refuse(reason)) => refuse(reason),
                 None => refuse("the backend said nothing of it".to_owned()),
             }
         }
+        if !asked.is_empty() {
+            return Ok(Decided { claimed, refusals, composites: asked });
+        }
     }
-    Ok(Decided { claimed, refusals })
+    let is_left = |node: &NodeId| composites.keeps(method, graph, *node) && !claimed.is_used(*node);
+    let canonical = Canonical { model, method, graph, is_last: true, claimed: &claimed, composites };
+    let left = canonical.nodes().filter(is_left).collect();
+    Ok(Decided { claimed, refusals, composites: left })
 }
 
 /// An extraction of parts from a method's graph.

@@ -4,12 +4,12 @@ use std::collections::HashSet;
 
 use rushlight_graph::operators::aten;
 use rushlight_graph::ops::{self, Operands};
-use rushlight_graph::{Action, Arg, Builder, Graph, Kind, Model, Op, Param, Schema, ValueId};
+use rushlight_graph::{Action, Arg, Builder, Graph, Kind, Model, NodeId, Op, Param, Schema, ValueId};
 use rushlight_graph::{Error, ErrorKind};
 
 use rushlight_graph::Pass;
 
-/// Decomposes composite operators. Operators that a backend keeps whole stay.
+/// Decomposes composite operators, except some by name.
 #[derive(Debug, Default)]
 pub struct LowerComposites {
     /// Full names of operators that stay.
@@ -25,30 +25,41 @@ impl Pass for LowerComposites {
     }
 
     fn run(&self, model: &mut Model) -> Result<(), Error> {
-        for _ in 0..MAX_LEVELS {
-            let changed = model.rewrite(|builder, id| {
-                let node = &builder.graph.nodes[id];
-                let Op::Call(schema) = &node.op else { return Ok(Action::Keep) };
-                if self.keep.contains(&schema.name) {
-                    return Ok(Action::Keep);
-                }
-                let (schema, args, results) = (schema.clone(), node.args.clone(), node.results.clone());
-                if let Some(values) = numbers_for_tensors(builder, &schema, &args)? {
-                    return Ok(Action::Replace(values));
-                }
-                let Some(lower) = ops::definition(&schema.name).and_then(|definition| definition.lower) else {
-                    return Ok(Action::Keep);
-                };
-                let operands = Operands::new(&schema, &args).with_results(&results);
-                Ok(lower(builder, &operands)?.map_or(Action::Keep, Action::Replace))
-            })?;
-            if !changed {
-                return Ok(());
-            }
-        }
-        let first = model.methods.values().find_map(still_composite).unwrap_or_default();
-        Err(Error::new(ErrorKind::Verification, format!("lowering `{first}` does not end")))
+        decompose(model, |_, graph, node| self.keep.contains(graph.nodes[node].op.name()))
     }
+}
+
+/// Decomposes composite operators until kernels have all operators of a model, except the calls that `keeps` names by method and
+/// node. A backend that wants less than the canonical form decomposes its part by it.
+///
+/// # Errors
+/// Errors of the definitions, and `Verification` if one does not end.
+pub fn decompose(model: &mut Model, keeps: impl Fn(&str, &Graph, NodeId) -> bool) -> Result<(), Error> {
+    for _ in 0..MAX_LEVELS {
+        let changed = model.rewrite_methods(|method, builder, id| {
+            if keeps(method, builder.graph, id) { Ok(Action::Keep) } else { decomposed(builder, id) }
+        })?;
+        if !changed {
+            return Ok(());
+        }
+    }
+    let first = model.methods.values().find_map(still_composite).unwrap_or_default();
+    Err(Error::new(ErrorKind::Verification, format!("lowering `{first}` does not end")))
+}
+
+/// Replaces a composite by the operators of its definition.
+fn decomposed(builder: &mut Builder<'_>, id: NodeId) -> Result<Action, Error> {
+    let node = &builder.graph.nodes[id];
+    let Op::Call(schema) = &node.op else { return Ok(Action::Keep) };
+    let (schema, args, results) = (schema.clone(), node.args.clone(), node.results.clone());
+    if let Some(values) = numbers_for_tensors(builder, &schema, &args)? {
+        return Ok(Action::Replace(values));
+    }
+    let Some(lower) = ops::definition(&schema.name).and_then(|definition| definition.lower) else {
+        return Ok(Action::Keep);
+    };
+    let operands = Operands::new(&schema, &args).with_results(&results);
+    Ok(lower(builder, &operands)?.map_or(Action::Keep, Action::Replace))
 }
 
 /// Handles numbers where the schema takes tensors, as PyTorch allows. Calls the overload that takes numbers there, or

@@ -2,6 +2,7 @@
 
 mod check;
 mod check_types;
+pub mod composites;
 mod constants;
 mod cse;
 mod cut;
@@ -20,6 +21,7 @@ mod symbolic;
 
 pub use check::CheckOperators;
 pub use check_types::CheckTypes;
+pub use composites::{CANONICAL_COMPOSITES, Composites};
 pub use constants::{FreezeStates, MergeConstants};
 pub use cse::MergeCommonSubexpressions;
 pub use dce::EliminateDeadCode;
@@ -27,7 +29,7 @@ pub use dim_orders::AssignDimOrders;
 pub use fold::FoldConstants;
 pub use fold_batch_norm::FoldBatchNorms;
 pub use functionalise::Functionalise;
-pub use lower::LowerComposites;
+pub use lower::{LowerComposites, decompose};
 pub use reorder::ReorderNodes;
 pub use rewrite::rewrite;
 pub use store_caches::{CacheFormat, StoreCaches};

@@ -2,6 +2,7 @@
 //!
 //! `bounds` and `hostile` are binaries of their own: their allocators set a limit for the whole process.
 
+mod composites;
 mod emit;
 mod filetests;
 mod importers;

@@ -3,13 +3,31 @@
 //! Nodes are selected in their legalized form: there, a decomposed attention is one node and dequantized weights are
 //! constants. So a copy of the method is legalized. The origin of each legalized node is the canonical node that it
 //! replaces. The part that holds the claimed nodes is legalized again when it is compiled, which gives the same nodes.
+//!
+//! Most composites of the canonical form are claimed by their parts ([`WHOLE`] has the others): models often come decomposed, so
+//! that patterns of the parts are found in any case.
 
 use rushlight_compiler::partition::{Canonical, Claim, Claims, Part};
+use rushlight_compiler::passes::decompose;
+use rushlight_graph::operators::{aten, quantized_decomposed, rushlight, torchao};
 use rushlight_graph::{Bytes, Delegate, Error, Model, NodeId, Op, Origin, OriginId, ValueId};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::legalize;
 use crate::select::{self, Context, Reason, Selections};
+
+/// Composites that are claimed whole. All others are computed by the operators that they are made of.
+const WHOLE: [&str; 9] = [
+    aten::SCALED_DOT_PRODUCT_ATTENTION,
+    quantized_decomposed::DEQUANTIZE_PER_CHANNEL_GROUP,
+    rushlight::DEQUANTIZE_INT4_ROWS,
+    rushlight::EXPERTS_MM,
+    rushlight::QUANTIZE_INT4_ROWS,
+    rushlight::QUANTIZE_ROWS,
+    torchao::CHOOSE_QPARAMS_AFFINE,
+    torchao::DEQUANTIZE_AFFINE,
+    torchao::QUANTIZE_AFFINE,
+];
 
 /// The legalized nodes that replace one canonical node.
 #[derive(Default)]
@@ -26,7 +44,20 @@ struct Legal {
 
 /// Claims the nodes whose legalized replacements are selected.
 pub(super) fn claim(canonical: &Canonical<'_>, claims: &mut Claims) -> Result<(), Error> {
-    let (model, sources) = copy_to_legalize(canonical);
+    let is_by_parts = |node: NodeId| {
+        let is_open = canonical.is_composite(node) && !canonical.is_claimed(node);
+        is_open && !WHOLE.contains(&canonical.graph.nodes[node].op.name())
+    };
+    let by_parts: FxHashSet<NodeId> = canonical.nodes().filter(|node| is_by_parts(*node)).collect();
+    if canonical.is_last && !by_parts.is_empty() {
+        // No other backend wants them whole, so that all nodes are offered again.
+        by_parts.into_iter().for_each(|node| claims.set(node, Claim::Decompose));
+        return Ok(());
+    }
+    let (mut model, sources) = copy_to_legalize(canonical);
+    if !by_parts.is_empty() {
+        decompose(&mut model, |_, graph, node| WHOLE.contains(&graph.nodes[node].op.name()))?;
+    }
     let legal = legalized(model, &sources)?;
     let users = canonical.graph.users();
     let users_of =
@@ -53,6 +84,7 @@ pub(super) fn claim(canonical: &Canonical<'_>, claims: &mut Claims) -> Result<()
         let claim = match legal.get(&node) {
             Some(Legal { refusal: Some(_), is_unchanged: true, .. }) if is_passed_by() => Claim::Copy,
             Some(Legal { refusal: Some(reason), .. }) => Claim::Refuse(reason.to_string()),
+            _ if by_parts.contains(&node) => Claim::Decompose,
             Some(Legal { refusal: None, is_copied: true, .. }) => Claim::Copy,
             Some(Legal { refusal: None, .. }) => Claim::Take,
             None if canonical.is_constant(node) => Claim::Copy,

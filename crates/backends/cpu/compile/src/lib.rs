@@ -53,7 +53,6 @@ use std::collections::hash_map::Entry;
 use std::num::NonZeroUsize;
 
 use rushlight_compiler::partition::{Backend, Canonical, Claims, OptionSpec, OptionValue, Part, Payload};
-use rushlight_graph::operators::rushlight;
 use rushlight_graph::{Error, ErrorKind, NodeId, OriginId, State};
 use rustc_hash::FxHashMap;
 
@@ -104,10 +103,6 @@ const OPTIONS: &[OptionSpec] = &[
 impl Backend for Cpu {
     fn name(&self) -> &str {
         CPU_BACKEND
-    }
-
-    fn keeps_whole(&self, op: &str) -> bool {
-        matches!(op, rushlight::EXPERTS_MM | rushlight::QUANTIZE_INT4_ROWS | rushlight::DEQUANTIZE_INT4_ROWS)
     }
 
     fn options(&self) -> &'static [OptionSpec] {
