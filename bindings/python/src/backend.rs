@@ -7,7 +7,7 @@ use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyComplex, PyDict, PyList, PyTuple};
-use rushlight::compiler::partition::{Backend, Offer, OptionSpec, OptionValue, Part, Payload, set_option};
+use rushlight::compiler::partition::{Backend, Compiled, Offer, OptionSpec, OptionValue, Part, Payload, set_option};
 use rushlight::graph::text::Detail;
 use rushlight::graph::{Arg, Constant, Def, Expr, Graph, Input, Layout, NodeId, Type, ValueId};
 use rushlight::graph::{Bytes, Error, ErrorKind};
@@ -113,14 +113,14 @@ impl Backend for PythonBackend {
         }
     }
 
-    fn compile(&self, part: &Part) -> Result<Payload, Error> {
+    fn compile(&self, part: &Part) -> Result<Compiled, Error> {
         let graph = part.graph()?;
         let (text, _) = part.model.to_text(Detail::Review)?;
         attached(|py| {
             let adapter = self.adapter.bind(py);
             let payload = Objects::of(graph, adapter).part(part, &text);
             let payload = payload.and_then(|part| method(adapter, "preprocess", (part,))).and_then(payload_of);
-            payload.map_err(|cause| self.fail(py, "preprocess", cause, |error| error))
+            payload.map(Compiled::from).map_err(|cause| self.fail(py, "preprocess", cause, |error| error))
         })
     }
 }

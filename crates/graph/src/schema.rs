@@ -101,18 +101,18 @@ impl Schema {
     /// A schema for an operator that no table knows: parameters are called by what the program calls them.
     pub fn opaque(name: &str, params: Vec<(String, Kind)>, returns: Vec<Kind>) -> Self {
         let param = |(name, kind)| Param { name, kind, default: None, writes: false, aliased: false };
-        let out_variant = match name.split_once('.') {
+        let (params, name) = (params.into_iter().map(param).collect(), name.to_owned());
+        Self { name, params, returns, out_variant: None, twin: None, flags: Flags::default() }.with_out_variant()
+    }
+
+    /// The schema with the name that ExecuTorch gives out variants, `name.out` or `name.overload_out`, if it has none.
+    #[must_use]
+    pub fn with_out_variant(mut self) -> Self {
+        self.out_variant.get_or_insert_with(|| match self.name.split_once('.') {
             Some((base, overload)) => format!("{base}.{overload}_out"),
-            None => format!("{name}.out"),
-        };
-        Self {
-            name: name.into(),
-            params: params.into_iter().map(param).collect(),
-            returns,
-            out_variant: Some(out_variant),
-            twin: None,
-            flags: Flags::default(),
-        }
+            None => format!("{}.out", self.name),
+        });
+        self
     }
 
     /// Reads a line of the table, or a schema as PyTorch prints it.

@@ -304,7 +304,7 @@ pub use tokenizer::ProgramTokenizer;
 #[cfg(feature = "compile")]
 pub mod graph {
     pub use rushlight_graph::{
-        Action, Arena, Arg, Block, BlockId, Builder, Bytes, Constant, ConstantData, ConstantId, Def, Delegate,
+        Action, Arena, Arg, Block, BlockId, Builder, Bytes, Call, Constant, ConstantData, ConstantId, Def, Delegate,
         DelegateId, Error, ErrorKind, Expr, Granularity, Graph, Id, Input, Kind, Layout, Literal, MemoryFormat, Model,
         Node, NodeId, Op, Origin, OriginId, Param, Pass, Quantization, Schema, Schemas, SourceFrame, State, StateId,
         Symbol, SymbolId, Symbols, Target, TensorType, Type, Update, Value, ValueId, operators, text,

@@ -4,17 +4,20 @@
 //! [`Chain`] is the half that compiles; [`ChainRuntime`] is the half that runs the result. They agree on a [`Payload`].
 //! [`DeviceRuntime`] runs the same payloads on a [`Device`], which is simulated: it has memory of its own, works while the host
 //! does something else, and keeps running sums. It shows every feature of a backend beyond host slices.
+//!
+//! [`ScaleAdd`] is a backend of another kind: it gives operators instead of payloads, and has no half that runs.
 #![forbid(unsafe_code)]
 
 mod device;
 mod device_runtime;
 mod payload;
 mod runtime;
+mod scale_add;
 
 use std::collections::HashMap;
 
 use rushlight::ScalarType;
-use rushlight::compiler::partition::{Backend, Offer, Part, Payload as Compiled};
+use rushlight::compiler::partition::{self, Backend, Compiled, Offer, Part};
 use rushlight::graph::operators::aten;
 use rushlight::graph::{Arg, Def, Graph, Input, NodeId, TensorType, ValueId};
 use rushlight::graph::{Error, ErrorKind};
@@ -23,6 +26,7 @@ pub use device::Device;
 pub use device_runtime::DeviceRuntime;
 pub use payload::{Payload, Step, Sum};
 pub use runtime::ChainRuntime;
+pub use scale_add::{SCALE_ADD_OPS, ScaleAdd};
 
 /// The name that both halves go by.
 pub const NAME: &str = "ChainBackend";
@@ -117,11 +121,12 @@ impl Backend for Chain {
             let register = output.as_value().and_then(|value| registers.get(&value));
             payload.outputs.push(*register.ok_or_else(unknown)?);
         }
-        Ok(Compiled {
+        let compiled = partition::Payload {
             data: payload.to_bytes().into(),
             compile_specs: Vec::new(),
             named_data: Vec::new(),
             precisions: Vec::new(),
-        })
+        };
+        Ok(compiled.into())
     }
 }

@@ -9,7 +9,7 @@ use rushlight_graph::{Error, ErrorKind, Progress};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::levels::for_each_symbol;
-use super::{Backend, Part, Payload};
+use super::{Backend, Compiled, Part, Payload, operators};
 
 /// The nodes of a part.
 pub(super) struct Cut<'c> {
@@ -46,46 +46,83 @@ impl Cut<'_> {
     }
 }
 
-/// Lets a backend compile some nodes of a block, and makes a node that runs the result. Also returns the precisions
-/// that the backend reports for the nodes' copies in the part.
-pub(super) fn delegate(
+/// The nodes that take the place of a part.
+pub(super) struct Replacement {
+    /// A call of a delegate, or operators in their order.
+    pub nodes: Vec<NodeId>,
+    /// The precisions that the backend reports for the part's nodes.
+    pub precisions: Vec<(NodeId, String)>,
+}
+
+/// Lets a backend compile some nodes of a block, and makes the nodes that run the result.
+pub(super) fn compile(
     model: &mut Model,
     method: &str,
     graph: &mut Graph,
     cut: &Cut<'_>,
     backend: &dyn Backend,
     progress: &Progress,
-) -> Result<(NodeId, Vec<(NodeId, String)>), Error> {
+) -> Result<Replacement, Error> {
     let members = cut.members;
     let outputs = outputs(graph, cut);
     let all = with_copies(graph, members, cut.copies);
     let (part_model, inputs) = part(model, graph, cut, &all, &outputs)?;
     let part = Part { model: part_model, method: method.into(), progress: progress.clone() };
-    let Payload { data, compile_specs, named_data, precisions } =
-        backend.compile(&part).map_err(|error| error.at(format!("backend `{}`", backend.name())))?;
+    let in_backend = |error: Error| error.at(format!("backend `{}`", backend.name()));
+    operators::declare(backend, &part.model.schemas).map_err(in_backend)?;
+    let origin = members.first().map(|node| graph.nodes[*node].origin);
+    let origin: OriginId = origin.unwrap_or_else(|| graph.origins.push(rushlight_graph::Origin::default()));
+    match backend.compile(&part).map_err(in_backend)? {
+        Compiled::Operators(given) => {
+            operators::check(&part, &given, backend).map_err(in_backend)?;
+            let nodes = operators::splice(model, graph, &given, &inputs, &outputs, origin)?;
+            Ok(Replacement { nodes, precisions: Vec::new() })
+        }
+        Compiled::Delegate(payload) => {
+            let precisions = precisions(&part, &payload, &all)?;
+            let node = delegate(model, graph, cut, backend.name(), payload, (inputs, outputs), origin)?;
+            Ok(Replacement { nodes: vec![node], precisions })
+        }
+    }
+}
+
+/// The precisions that a payload names for a part's nodes, for the nodes of the graph that these are copies of.
+fn precisions(part: &Part, payload: &Payload, all: &[NodeId]) -> Result<Vec<(NodeId, String)>, Error> {
+    let inner = part.graph()?;
+    let copies = inner.blocks[inner.body].nodes.iter().copied();
+    let originals: FxHashMap<NodeId, NodeId> = copies.zip(all.iter().copied()).collect();
+    let known = payload.precisions.iter();
+    Ok(known.filter_map(|(copy, precision)| Some((*originals.get(copy)?, precision.clone()))).collect())
+}
+
+/// Makes the node that calls a delegate with a payload.
+fn delegate(
+    model: &mut Model,
+    graph: &mut Graph,
+    cut: &Cut<'_>,
+    backend: &str,
+    payload: Payload,
+    (inputs, outputs): (Vec<ValueId>, Vec<ValueId>),
+    origin: OriginId,
+) -> Result<NodeId, Error> {
+    let Payload { data, compile_specs, named_data, .. } = payload;
     for (key, data) in named_data {
         match model.named_data.iter().find(|(known, _)| *known == key) {
             Some((_, known)) if *known == data => {}
             Some(_) => {
-                let text = format!("backend `{}` gives two different blobs the key `{key}`", backend.name());
+                let text = format!("backend `{backend}` gives two different blobs the key `{key}`");
                 return Err(Error::new(ErrorKind::Backend, text));
             }
             None => model.named_data.push((key, data)),
         }
     }
-    let inner = part.graph()?;
-    let originals: FxHashMap<NodeId, NodeId> = inner.blocks[inner.body].nodes.iter().copied().zip(all).collect();
-    let precisions = precisions.into_iter().filter_map(|(copy, precision)| Some((*originals.get(&copy)?, precision)));
-    let precisions = precisions.collect();
     let node_of = |node: &NodeId| {
         let node = &graph.nodes[*node];
         PartNode { op: node.op.name().into(), origin: graph.origins[node.origin].clone() }
     };
-    let nodes = members.iter().map(node_of).collect();
-    let delegate = Delegate { backend: backend.name().into(), payload: data, compile_specs, refusal: None, nodes };
+    let nodes = cut.members.iter().map(node_of).collect();
+    let delegate = Delegate { backend: backend.into(), payload: data, compile_specs, refusal: None, nodes };
     let id = model.delegates.push(delegate);
-    let origin = members.first().map(|node| graph.nodes[*node].origin);
-    let origin: OriginId = origin.unwrap_or_else(|| graph.origins.push(rushlight_graph::Origin::default()));
     let args = inputs.into_iter().map(Arg::Value).collect();
     // The values stay; only the node that defines them changes.
     let node = graph.nodes.push(Node { op: Op::Delegate(id), args, results: outputs.clone(), origin });
@@ -94,7 +131,7 @@ pub(super) fn delegate(
     for (index, output) in outputs.iter().enumerate() {
         graph.values[*output].def = Def::Result(node, index as u32);
     }
-    Ok((node, precisions))
+    Ok(node)
 }
 
 /// Returns the results of the part's nodes that others use.

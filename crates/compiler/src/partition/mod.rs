@@ -2,8 +2,8 @@
 //!
 //! Each backend, in the order of priority, is shown the canonical form of a method ([`Canonical`]) and claims nodes of
 //! it ([`Claims`]). The framework gathers the claimed nodes into as few parts as the order of computation allows. It
-//! extracts each part as a model of its own, lets the backend compile it, and puts a call of a delegate in its place. A
-//! backend legalizes only its own parts. Nodes that no backend claims stay exactly as they were, and run on the
+//! extracts each part as a model of its own and lets the backend compile it. A call of a delegate takes the part's place, or the
+//! operators that the backend gives for it ([`Compiled`]). A backend legalizes only its own parts. Nodes that no backend claims stay exactly as they were, and run on the
 //! runtime's operators. The [`Report`] has for every node the backend that claimed it, or each backend's reason to
 //! refuse it.
 //!
@@ -13,6 +13,7 @@
 mod claims;
 mod extract;
 mod levels;
+mod operators;
 mod options;
 mod report;
 mod states;
@@ -33,7 +34,7 @@ pub use rushlight_runtime::{OptionSpec, OptionValue};
 use crate::passes::composites::Composites;
 
 use claims::ClaimedNodes;
-use extract::Cut;
+use extract::{Cut, Replacement};
 
 /// The ahead-of-time half of a backend. Its other half, `rushlight_runtime::Backend` of the same name, runs the results
 /// of [`compile`](Self::compile).
@@ -89,12 +90,20 @@ pub trait Backend: fmt::Debug + Send {
         false
     }
 
+    /// Returns the operators that [`compile`](Self::compile) may give instead of a payload: schemas of the backend's own, such as
+    /// `cortex_m::quantized_add(Tensor self, Tensor other, int shift) -> Tensor`, and names of operators that the compiler knows,
+    /// such as `aten::permute_copy`. A program calls their out variants; a schema without one gets ExecuTorch's name for it
+    /// (`cortex_m::quantized_add.out`).
+    fn operators(&self) -> &'static [&'static str] {
+        &[]
+    }
+
     /// Compiles a part of a method: the nodes that the backend claimed, in the form in which they were shown.
     ///
     /// # Errors
     /// `Unsupported` for a part that the backend cannot compile after all: its nodes then run as if they had been
     /// refused. Any other error ends the compilation.
-    fn compile(&self, part: &Part) -> Result<Payload, Error>;
+    fn compile(&self, part: &Part) -> Result<Compiled, Error>;
 }
 
 /// The decision of a backend on a single node.
@@ -131,6 +140,23 @@ impl Part {
 }
 
 /// The result of compiling a part.
+#[derive(Clone, Debug)]
+pub enum Compiled {
+    /// A payload, which the backend's run-time half runs as a delegate.
+    Delegate(Payload),
+    /// A model with one method, [`Part::METHOD`], that calls [declared](Backend::operators) operators. Its nodes take the part's
+    /// place, and their kernels run them. Its inputs and outputs have the types of the part's, and it has no states and no updates.
+    /// [`Part::model`] with rewritten nodes is such a model.
+    Operators(Model),
+}
+
+impl From<Payload> for Compiled {
+    fn from(payload: Payload) -> Self {
+        Self::Delegate(payload)
+    }
+}
+
+/// The compiled form of a part for the backend's run-time half.
 #[derive(Clone, Debug)]
 pub struct Payload {
     /// The bytes that the backend's run-time half gets when the program is loaded.
@@ -357,10 +383,10 @@ impl Extraction<'_> {
                 if !members.is_empty() {
                     let copies = decided.claimed.copies_of(claimant);
                     let cut = Cut { members: &members, copies: &copies, needless: &needless, owned: &assumed.owned };
-                    match extract::delegate(model, method, graph, &cut, backend.as_ref(), progress) {
-                        Ok((node, precisions)) => {
+                    match extract::compile(model, method, graph, &cut, backend.as_ref(), progress) {
+                        Ok(Replacement { nodes, precisions }) => {
                             report.name_precisions(&entries, precisions);
-                            result.push(node);
+                            result.extend(nodes);
                         }
                         // Nodes that the backend cannot compile after all run as if they had been refused.
                         Err(problem) if problem.kind() == ErrorKind::Unsupported => {

@@ -94,7 +94,7 @@ pub fn given_twice(backend: &str, name: &str) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Part, Payload};
+    use super::super::{Compiled, Part};
     use super::*;
 
     #[derive(Debug, Default)]
@@ -126,7 +126,7 @@ mod tests {
             Ok(())
         }
 
-        fn compile(&self, _: &Part) -> Result<Payload, Error> {
+        fn compile(&self, _: &Part) -> Result<Compiled, Error> {
             Err(Error::unsupported("nothing"))
         }
     }
@@ -139,7 +139,7 @@ mod tests {
             "Plain"
         }
 
-        fn compile(&self, _: &Part) -> Result<Payload, Error> {
+        fn compile(&self, _: &Part) -> Result<Compiled, Error> {
             Err(Error::unsupported("nothing"))
         }
     }

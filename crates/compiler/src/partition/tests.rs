@@ -4,6 +4,11 @@ use super::*;
 use rushlight_graph::operators::aten;
 use rushlight_graph::text::Contents;
 
+fn empty() -> Compiled {
+    let (compile_specs, named_data, precisions) = (Vec::new(), Vec::new(), Vec::new());
+    Payload { data: Bytes::from(Vec::new()), compile_specs, named_data, precisions }.into()
+}
+
 /// Takes multiplications.
 #[derive(Debug)]
 struct Multiplier;
@@ -17,14 +22,9 @@ impl Backend for Multiplier {
         if graph.nodes[node].op.name() == aten::MUL_TENSOR { Offer::Take } else { Offer::Leave("a sum".into()) }
     }
 
-    fn compile(&self, part: &Part) -> Result<Payload, Error> {
+    fn compile(&self, part: &Part) -> Result<Compiled, Error> {
         part.model.verify()?;
-        Ok(Payload {
-            data: Bytes::from(Vec::new()),
-            compile_specs: Vec::new(),
-            named_data: Vec::new(),
-            precisions: Vec::new(),
-        })
+        Ok(empty())
     }
 }
 
@@ -85,10 +85,9 @@ impl Backend for Taker {
         Offer::Take
     }
 
-    fn compile(&self, part: &Part) -> Result<Payload, Error> {
+    fn compile(&self, part: &Part) -> Result<Compiled, Error> {
         part.model.verify()?;
         self.inputs.lock().unwrap().push(part.graph()?.inputs.len());
-        let (compile_specs, named_data, precisions) = (Vec::new(), Vec::new(), Vec::new());
-        Ok(Payload { data: Bytes::from(Vec::new()), compile_specs, named_data, precisions })
+        Ok(empty())
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use rushlight_compiler::partition::{Backend, Canonical, Claim, Claims, Part, Payload};
+use rushlight_compiler::partition::{Backend, Canonical, Claim, Claims, Compiled, Part, Payload};
 use rushlight_compiler::{CompileOptions, compile};
 use rushlight_graph::operators::aten;
 use rushlight_graph::text::Contents;
@@ -47,12 +47,12 @@ impl Backend for Claimer {
         Ok(())
     }
 
-    fn compile(&self, part: &Part) -> Result<Payload, Error> {
+    fn compile(&self, part: &Part) -> Result<Compiled, Error> {
         let graph = part.graph()?;
         let nodes = graph.blocks[graph.body].nodes.iter();
         self.compiled.lock().unwrap().extend(nodes.map(|node| graph.nodes[*node].op.name().to_owned()));
         let (compile_specs, named_data, precisions) = (Vec::new(), Vec::new(), Vec::new());
-        Ok(Payload { data: Bytes::from(Vec::new()), compile_specs, named_data, precisions })
+        Ok(Payload { data: Bytes::from(Vec::new()), compile_specs, named_data, precisions }.into())
     }
 }
 

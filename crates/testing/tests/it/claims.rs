@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use rushlight_compiler::front::pt2::ImportOptions;
 use rushlight_compiler::front::pte::lift;
-use rushlight_compiler::partition::{Backend, Canonical, Claims, Part, Payload, Report};
+use rushlight_compiler::partition::{Backend, Canonical, Claims, Compiled, Part, Report};
 use rushlight_compiler::{CompileOptions, compile, import_pt2};
 use rushlight_cpu_compile::Cpu;
 use rushlight_graph::operators::{aten, quantized_decomposed};
@@ -36,7 +36,7 @@ impl Backend for Refusing {
         Ok(())
     }
 
-    fn compile(&self, _: &Part) -> Result<Payload, Error> {
+    fn compile(&self, _: &Part) -> Result<Compiled, Error> {
         Err(Error::invalid("it is given no part"))
     }
 }

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 
 use rushlight_compiler::front::pt2::ImportOptions;
 use rushlight_compiler::front::pte::lift;
-use rushlight_compiler::partition::{Backend, Canonical, Claims, Part, Payload};
+use rushlight_compiler::partition::{Backend, Canonical, Claims, Compiled, Part};
 use rushlight_compiler::{CompileOptions, compile, import_pt2};
 use rushlight_cpu_compile::{Cpu, Precision};
 use rushlight_cpu_payload::{CPU_BACKEND, CpuProgram, Size, Step, Tensor, TensorId};
@@ -176,7 +176,7 @@ impl Backend for Checked {
         self.cpu.claim(canonical, claims)
     }
 
-    fn compile(&self, part: &Part) -> Result<Payload, Error> {
+    fn compile(&self, part: &Part) -> Result<Compiled, Error> {
         let mut part = part.clone();
         let graph = &mut part.model.methods[Part::METHOD];
         let nodes = graph.blocks[graph.body].nodes.clone();
@@ -184,7 +184,7 @@ impl Backend for Checked {
             let name = format!("{node:?}");
             graph.nodes[*node].origin = graph.origins.push(Origin { node: name, ..Origin::default() });
         }
-        let payload = self.cpu.compile(&part)?;
+        let Compiled::Delegate(payload) = self.cpu.compile(&part)? else { panic!("the CPU backend gives payloads") };
         let program = CpuProgram::parse(&payload.data).unwrap();
         let graph = &part.model.methods[Part::METHOD];
         let mut tally = self.tally.lock().unwrap();
@@ -210,7 +210,7 @@ impl Backend for Checked {
                 Err(what) => tally.failures.push(what),
             }
         }
-        Ok(payload)
+        Ok(payload.into())
     }
 }
 

@@ -1,4 +1,5 @@
 //! Both halves of a backend, through the public interface.
 
 mod device;
+mod operators;
 mod partition;

@@ -52,7 +52,7 @@ mod weights;
 use std::collections::hash_map::Entry;
 use std::num::NonZeroUsize;
 
-use rushlight_compiler::partition::{Backend, Canonical, Claims, OptionSpec, OptionValue, Part, Payload};
+use rushlight_compiler::partition::{Backend, Canonical, Claims, Compiled, OptionSpec, OptionValue, Part, Payload};
 use rushlight_graph::{Error, ErrorKind, NodeId, OriginId, State};
 use rustc_hash::FxHashMap;
 
@@ -137,7 +137,7 @@ impl Backend for Cpu {
         claim::claim(canonical, claims)
     }
 
-    fn compile(&self, part: &Part) -> Result<Payload, Error> {
+    fn compile(&self, part: &Part) -> Result<Compiled, Error> {
         let threads = self.threads.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get);
         let mut legal = part.clone();
         legalize::legalize(&mut legal.model)?;
@@ -155,7 +155,7 @@ impl Backend for Cpu {
                 .map_err(|problem| error::error(format!("the compiler wrote an invalid payload: {problem}")))?;
         }
         let precisions = of_nodes_before(part, &legal, precisions)?;
-        Ok(Payload { data: data.into(), compile_specs: Vec::new(), named_data, precisions })
+        Ok(Payload { data: data.into(), compile_specs: Vec::new(), named_data, precisions }.into())
     }
 }
 

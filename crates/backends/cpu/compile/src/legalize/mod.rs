@@ -34,7 +34,7 @@ pub(super) fn legalize(model: &mut Model) -> Result<(), Error> {
 pub fn passes() -> [&'static dyn Pass; 12] {
     // Masks and tables of biases are worth their room: nothing computes them again at each call.
     const FOLD: FoldConstants = FoldConstants { small: 1 << 23, allowance: 1 << 26, dequantize: true };
-    // What epilogues compute.
+    // Epilogues compute activations.
     const SINK: SinkPermutations = SinkPermutations { is_fused: |call| activation(call).is_some() };
     // GEMMs of experts read whole panels.
     const COLUMNS: i64 = PANEL as i64;
