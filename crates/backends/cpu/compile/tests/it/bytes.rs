@@ -8,12 +8,12 @@ use std::fs;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
-use rushlight_compiler::front::llm::{Options, import_gguf};
 use rushlight_compiler::front::pt2::ImportOptions;
 use rushlight_compiler::front::pte::lift;
 use rushlight_compiler::partition::Backend;
 use rushlight_compiler::{CompileOptions, compile, import_pt2};
 use rushlight_cpu_compile::{Cpu, Precision};
+use rushlight_decoders::{Options, import_gguf};
 use rushlight_graph::{Bytes, Error, Model};
 
 const TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../../tests");
