@@ -75,7 +75,7 @@ pub use model::{ConstantId, Delegate, DelegateId, Literal, Model, PartNode, Stat
 pub use node::{Arg, Layout, MemoryFormat, Node, Op};
 pub use once::once;
 pub use ops::{Builder, bind};
-pub use origin::{Origin, SourceFrame};
+pub use origin::{NodeMetadata, Origin, SourceFrame};
 pub use parameters::{Parameters, Products};
 pub use pass::Pass;
 pub use progress::{Progress, ProgressListener};

@@ -11,6 +11,23 @@ pub struct Origin {
     pub module: String,
     /// The Python stack, outermost call first.
     pub frames: Arc<[SourceFrame]>,
+    /// PyTorch's metadata of the node, if the import was asked to read it. The text form of a graph leaves it out.
+    pub metadata: Option<Arc<NodeMetadata>>,
+}
+
+/// The metadata of an exported node, as `torch.export.save` writes it. A text is empty where the node has none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct NodeMetadata {
+    /// The modules around the node, outermost first: `key,path,class`, separated by `;`.
+    pub nn_module_stack: String,
+    /// The functions and modules that the node was traced from, outermost first: `name,target`, separated by `;`.
+    pub source_fn_stack: String,
+    /// The function of PyTorch that made the node: `name;kind.function`.
+    pub torch_fn: String,
+    /// JSON that the author of the model attached, or a quantizer.
+    pub custom: String,
+    /// JSON with the passes that made the node, and the nodes that they made it from.
+    pub from_node: String,
 }
 
 /// A line of Python.

@@ -5,7 +5,6 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use rushlight_compiler::emit::{ExternalData, ExternalWeights};
-use rushlight_compiler::front::pt2::ImportOptions;
 use rushlight_compiler::passes::StoreCaches;
 use rushlight_compiler::{CompileOptions, Compiled, ConstantResult, check_method_names, compile, import_pt2};
 #[cfg(feature = "llm")]
@@ -107,7 +106,7 @@ impl Compiler {
     /// runtime needs an option for this when it loads the program (`share_memory_arenas` of its `Module`).
     #[must_use]
     pub fn share_state(mut self, share_state: bool) -> Self {
-        self.options.import = ImportOptions { share_state };
+        self.options.import.share_state = share_state;
         self
     }
 
@@ -206,6 +205,7 @@ impl Compiler {
                 BackendChoice::Known(spec) => spec.make(&Destination { is_file: true, ..Destination::default() })?,
             });
         }
+        self.options.import.metadata |= self.options.backends.iter().any(|backend| backend.reads_metadata());
         if let Some(format) = self.kv_cache.format() {
             self.options.passes.push(Box::new(StoreCaches(format)));
         }

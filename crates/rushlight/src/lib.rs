@@ -306,8 +306,8 @@ pub mod graph {
     pub use rushlight_graph::{
         Action, Arena, Arg, Block, BlockId, Builder, Bytes, Call, Constant, ConstantData, ConstantId, Def, Delegate,
         DelegateId, Error, ErrorKind, Expr, Granularity, Graph, Id, Input, Kind, Layout, Literal, MemoryFormat, Model,
-        Node, NodeId, Op, Origin, OriginId, Param, Pass, Quantization, Schema, Schemas, SourceFrame, State, StateId,
-        Symbol, SymbolId, Symbols, Target, TensorType, Type, Update, Value, ValueId, operators, text,
+        Node, NodeId, NodeMetadata, Op, Origin, OriginId, Param, Pass, Quantization, Schema, Schemas, SourceFrame,
+        State, StateId, Symbol, SymbolId, Symbols, Target, TensorType, Type, Update, Value, ValueId, operators, text,
     };
 }
 

@@ -1,9 +1,11 @@
 //! The canonical form that backends are shown, and their claims on its nodes.
 
 use rushlight_graph::{Def, Graph, Model, NodeId, Op};
+use rushlight_runtime::OptionValue;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::passes::composites::Composites;
+use super::tags::{Claimant, Tag, Tags};
 
 /// The canonical form of a method: a functional, simplified graph of operators that kernels have, and of composite
 /// operators that stay whole ([`CANONICAL_COMPOSITES`](crate::passes::CANONICAL_COMPOSITES)). Every backend is shown the same
@@ -52,7 +54,8 @@ impl<'a> Canonical<'a> {
 pub enum Claim {
     /// The backend computes it.
     Take,
-    /// The backend computes the node as a step of its users. It must take all users; the node joins their part.
+    /// The backend computes the node as a step of its users, whose part the node joins. The backend must take all users,
+    /// under the node's tag.
     Inner,
     /// Each part of the backend that uses the node gets a copy of it, and the original stays for other users. Examples
     /// are dequantized weights, and inner nodes of a pattern that other nodes use as well.
@@ -66,36 +69,64 @@ pub enum Claim {
 
 /// The claims of one backend on the nodes of a method. A node without a claim is refused.
 #[derive(Debug, Default)]
-pub struct Claims(FxHashMap<NodeId, Claim>);
+pub struct Claims {
+    of_nodes: FxHashMap<NodeId, Claim>,
+    pub(super) tags: Tags,
+}
 
 impl Claims {
     /// Sets the claim on a node.
     pub fn set(&mut self, node: NodeId, claim: Claim) {
-        self.0.insert(node, claim);
+        self.of_nodes.insert(node, claim);
+    }
+
+    /// Sets the tag of a node. Nodes with different tags are never in one part, and neither are nodes with and without
+    /// a tag. A backend thus gets several parts where the order of computation would allow one. Nodes that are claimed
+    /// with [`Claim::Copy`] need no tag.
+    pub fn set_tag(&mut self, node: NodeId, tag: &str) {
+        self.tags.set(node, tag);
+    }
+
+    /// Sets one of the backend's [options](super::Backend::options) for the parts of a tag; the empty tag is that of
+    /// nodes without a tag. The options come to the backend as [`Part::options`](super::Part::options). They are
+    /// checked after [`claim`](super::Backend::claim).
+    pub fn set_option(&mut self, tag: &str, name: &str, value: OptionValue<'_>) {
+        self.tags.set_option(tag, name, value);
     }
 
     pub(super) fn remove(&mut self, node: NodeId) -> Option<Claim> {
-        self.0.remove(&node)
+        self.of_nodes.remove(&node)
     }
 }
 
 /// The nodes of a method that backends have claimed. A backend is an index in the list.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ClaimedNodes {
-    by: FxHashMap<NodeId, usize>,
+    by: FxHashMap<NodeId, Claimant>,
+    /// The tags of each backend.
+    tags: Vec<Tags>,
     inner: FxHashSet<NodeId>,
     copies: FxHashSet<(NodeId, usize)>,
 }
 
 impl ClaimedNodes {
-    pub fn take(&mut self, node: NodeId, backend: usize) {
-        self.by.insert(node, backend);
+    pub fn take(&mut self, node: NodeId, claimant: Claimant) {
+        self.by.insert(node, claimant);
     }
 
     /// Claims a node together with its users.
-    pub fn take_inner(&mut self, node: NodeId, backend: usize) {
-        self.take(node, backend);
+    pub fn take_inner(&mut self, node: NodeId, claimant: Claimant) {
+        self.take(node, claimant);
         self.inner.insert(node);
+    }
+
+    /// Adds the tags of the next backend.
+    pub fn add_tags(&mut self, tags: Tags) {
+        self.tags.push(tags);
+    }
+
+    pub fn tag(&self, claimant: Claimant) -> Option<&Tag> {
+        self.tags.get(claimant.backend)?.get(claimant.tag)
     }
 
     /// True if a node was claimed together with its users.
@@ -116,8 +147,8 @@ impl ClaimedNodes {
         self.is_claimed(node) || self.copies.iter().any(|(copied, _)| *copied == node)
     }
 
-    /// Returns the backend that computes a node.
-    pub fn by(&self, node: NodeId) -> Option<usize> {
+    /// Returns the claimant of a node.
+    pub fn by(&self, node: NodeId) -> Option<Claimant> {
         self.by.get(&node).copied()
     }
 
@@ -200,7 +231,9 @@ fn copied_alone(
     copies.sort_unstable_by_key(|(node, backend)| std::cmp::Reverse((place.get(node).copied(), *backend)));
     for (node, backend) in copies {
         let is_in_parts = |user: &Option<NodeId>| {
-            user.is_some_and(|user| claimed.by(user) == Some(backend) || whole.get(&user) == Some(&backend))
+            user.is_some_and(|user| {
+                claimed.by(user).is_some_and(|by| by.backend == backend) || whole.get(&user) == Some(&backend)
+            })
         };
         let results = &graph.nodes[node].results;
         let is_alone = results.iter().filter_map(|result| users.get(result)).flatten().all(is_in_parts);

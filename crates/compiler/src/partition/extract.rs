@@ -9,7 +9,8 @@ use rushlight_graph::{Error, ErrorKind, Progress};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::levels::for_each_symbol;
-use super::{Backend, Compiled, Part, Payload, operators};
+use super::tags::Tag;
+use super::{Backend, Compiled, Part, Payload, SourceNode, operators};
 
 /// The nodes of a part.
 pub(super) struct Cut<'c> {
@@ -21,6 +22,8 @@ pub(super) struct Cut<'c> {
     pub needless: &'c FxHashSet<NodeId>,
     /// States that belong to the backend whose parts use them.
     pub owned: &'c FxHashSet<StateId>,
+    /// The tag of the members.
+    pub tag: &'c Tag,
 }
 
 impl Cut<'_> {
@@ -67,7 +70,11 @@ pub(super) fn compile(
     let outputs = outputs(graph, cut);
     let all = with_copies(graph, members, cut.copies);
     let (part_model, inputs) = part(model, graph, cut, &all, &outputs)?;
-    let part = Part { model: part_model, method: method.into(), progress: progress.clone() };
+    let debug_handles: FxHashMap<NodeId, u32> = members.iter().copied().zip(0..).collect();
+    let source = |node: &NodeId| SourceNode { node: *node, debug_handle: debug_handles.get(node).copied() };
+    let Tag { name: tag, options } = cut.tag.clone();
+    let sources = all.iter().map(source).collect();
+    let part = Part { model: part_model, method: method.into(), tag, options, sources, progress: progress.clone() };
     let in_backend = |error: Error| error.at(format!("backend `{}`", backend.name()));
     operators::declare(backend, &part.model.schemas).map_err(in_backend)?;
     let origin = members.first().map(|node| graph.nodes[*node].origin);

@@ -1,7 +1,7 @@
 //! Levels: nodes of one level can run together.
 //!
 //! The level of a node is the highest level of the nodes that it uses, plus one for those of another claimant. The
-//! nodes that one backend claims on one level can run as one part: a path that leaves a claimant comes back on a higher
+//! nodes that one claimant has on one level can run as one part: a path that leaves a claimant comes back on a higher
 //! level.
 
 use rushlight_graph::{Def, Graph, NodeId, SymbolId, Type, ValueId};
@@ -9,13 +9,19 @@ use rushlight_graph::{Def, Graph, NodeId, SymbolId, Type, ValueId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::claims::ClaimedNodes;
+use super::tags::Claimant;
 
-/// Returns the level of each node of a block. `claimants` has the backend that claimed each node. A node that its part
+/// Returns the level of each node of a block. `claimants` has the claimant of each node. A node that its part
 /// copies is not a dependency; the inputs of that node are. A node depends on its arguments, and on the first result
 /// whose type defines a symbol in them.
-pub(super) fn levels(graph: &Graph, nodes: &[NodeId], claimants: &[Option<usize>], claimed: &ClaimedNodes) -> Vec<u32> {
-    let mut made_by: FxHashMap<ValueId, (u32, Option<usize>)> = FxHashMap::default();
-    let mut sizes_by: FxHashMap<SymbolId, (u32, Option<usize>)> = FxHashMap::default();
+pub(super) fn levels(
+    graph: &Graph,
+    nodes: &[NodeId],
+    claimants: &[Option<Claimant>],
+    claimed: &ClaimedNodes,
+) -> Vec<u32> {
+    let mut made_by: FxHashMap<ValueId, (u32, Option<Claimant>)> = FxHashMap::default();
+    let mut sizes_by: FxHashMap<SymbolId, (u32, Option<Claimant>)> = FxHashMap::default();
     let mut numbers_by: FxHashMap<SymbolId, NodeId> = FxHashMap::default();
     let mut given = FxHashSet::default();
     for param in &graph.blocks[graph.body].params {
@@ -26,7 +32,7 @@ pub(super) fn levels(graph: &Graph, nodes: &[NodeId], claimants: &[Option<usize>
     let mut levels = Vec::with_capacity(nodes.len());
     for (node, claimant) in nodes.iter().zip(claimants) {
         let mut level = 0;
-        let mut follow = |maker: Option<&(u32, Option<usize>)>| {
+        let mut follow = |maker: Option<&(u32, Option<Claimant>)>| {
             if let Some((other, other_claimant)) = maker {
                 level = level.max(other + u32::from(other_claimant != claimant));
             }
@@ -35,7 +41,7 @@ pub(super) fn levels(graph: &Graph, nodes: &[NodeId], claimants: &[Option<usize>
         for_each_input(graph, *node, *claimant, claimed, seen, &mut |value| follow(made_by.get(&value)));
         graph.for_each_symbol_by(*node, &mut |symbol| match (numbers_by.get(&symbol), *claimant) {
             // The part reads the number again, from the tensor that it comes from.
-            (Some(maker), Some(by)) if claimed.is_copied(*maker, by) => {
+            (Some(maker), Some(by)) if claimed.is_copied(*maker, by.backend) => {
                 for_each_input(graph, *maker, Some(by), claimed, seen, &mut |value| follow(made_by.get(&value)));
             }
             _ => follow(sizes_by.get(&symbol)),
@@ -55,7 +61,8 @@ pub(super) fn levels(graph: &Graph, nodes: &[NodeId], claimants: &[Option<usize>
     levels
 }
 
-/// Moves inner nodes of patterns to the level of the nodes that use them.
+/// Moves inner nodes of patterns to the level of the nodes that use them. A node stays below users that are not in its
+/// part.
 fn sink(graph: &Graph, nodes: &[NodeId], claimed: &ClaimedNodes, levels: &mut [u32]) {
     if !nodes.iter().any(|node| claimed.is_inner(*node)) {
         return;
@@ -63,8 +70,15 @@ fn sink(graph: &Graph, nodes: &[NodeId], claimed: &ClaimedNodes, levels: &mut [u
     let place: FxHashMap<NodeId, usize> = nodes.iter().enumerate().map(|(index, node)| (*node, index)).collect();
     let users = graph.users();
     for (index, node) in nodes.iter().enumerate().rev().filter(|(_, node)| claimed.is_inner(**node)) {
+        let claimant = claimed.by(*node);
         let of_results = graph.nodes[*node].results.iter().filter_map(|result| users.get(result)).flatten();
-        let users = of_results.map(|user| levels.get(*place.get(&(*user)?)?).copied());
+        let users = of_results.map(|user| {
+            let user = (*user)?;
+            let level = levels.get(*place.get(&user)?).copied()?;
+            let joins = claimed.by(user) == claimant
+                || claimant.is_some_and(|claimant| claimed.is_copied(user, claimant.backend));
+            Some(level.saturating_sub(u32::from(!joins)))
+        });
         // Results of the method are used after all nodes.
         if let Some(Some(level)) = users.min() {
             levels[index] = levels[index].max(level);
@@ -113,7 +127,7 @@ pub(super) fn sorted(graph: &Graph, nodes: &[NodeId]) -> Vec<NodeId> {
 pub(super) fn for_each_input(
     graph: &Graph,
     node: NodeId,
-    claimant: Option<usize>,
+    claimant: Option<Claimant>,
     claimed: &ClaimedNodes,
     seen: &mut FxHashSet<NodeId>,
     visit: &mut dyn FnMut(ValueId),
@@ -125,7 +139,7 @@ pub(super) fn for_each_input(
     graph.for_each_use_by(node, &mut |value| inputs.push(value));
     for value in inputs {
         match (graph.values[value].def, claimant) {
-            (Def::Result(maker, _), Some(by)) if claimed.is_copied(maker, by) => {
+            (Def::Result(maker, _), Some(by)) if claimed.is_copied(maker, by.backend) => {
                 for_each_input(graph, maker, claimant, claimed, seen, visit);
             }
             _ => visit(value),

@@ -17,9 +17,11 @@ mod operators;
 mod options;
 mod report;
 mod states;
+mod tags;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use rushlight_format::Blob;
@@ -30,11 +32,13 @@ pub use claims::{Canonical, Claim, Claims};
 pub use options::{BackendText, given_twice, parse_option, set_option};
 pub use report::{Entry, Fate, PORTABLE, Report};
 pub use rushlight_runtime::{OptionSpec, OptionValue};
+pub use tags::PartOption;
 
 use crate::passes::composites::Composites;
 
 use claims::ClaimedNodes;
 use extract::{Cut, Replacement};
+use tags::Claimant;
 
 /// The ahead-of-time half of a backend. Its other half, `rushlight_runtime::Backend` of the same name, runs the results
 /// of [`compile`](Self::compile).
@@ -57,6 +61,12 @@ pub trait Backend: fmt::Debug + Send {
         let _ = value;
         let message = format!("the backend `{}` declares the option `{name}`, and cannot set it", self.name());
         Err(Error::new(ErrorKind::Backend, message).help("implement `Backend::set_option`"))
+    }
+
+    /// True if the backend reads the metadata that PyTorch recorded of the nodes
+    /// ([`Origin::metadata`](rushlight_graph::Origin)). The import leaves it out if no backend reads it.
+    fn reads_metadata(&self) -> bool {
+        false
     }
 
     /// Claims nodes of a method. The default asks [`offer`](Self::offer) for each node. Override it to claim patterns,
@@ -122,8 +132,24 @@ pub struct Part {
     pub model: Model,
     /// The name of the method that the part comes from.
     pub method: String,
+    /// The [tag](Claims::set_tag) of the part's nodes; empty if they have none.
+    pub tag: String,
+    /// The [options of the tag](Claims::set_option): names with values. They override the backend's own.
+    pub options: Vec<(String, PartOption)>,
+    /// The nodes of the method that the nodes of the part are copies of, in the order of the part's nodes.
+    pub sources: Vec<SourceNode>,
     /// Progress and cancellation of the compilation. A backend that compiles a part for seconds should report progress.
     pub progress: Progress,
+}
+
+/// The node of a method that a node of a [`Part`] is a copy of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SourceNode {
+    /// The node in the graph that [`Backend::claim`] was shown.
+    pub node: NodeId,
+    /// The index of the node in the list that the program's debug map has for the part. Nodes that were claimed with
+    /// [`Claim::Copy`] are not in it.
+    pub debug_handle: Option<u32>,
 }
 
 impl Part {
@@ -297,14 +323,16 @@ fn claim_method(
         let is_last = index + 1 == backends.len();
         let canonical = Canonical { model, method, graph, is_last, claimed: &claimed, composites };
         let mut claims = Claims::default();
-        backend.claim(&canonical, &mut claims).map_err(|error| error.at(format!("backend `{}`", backend.name())))?;
+        let made = backend.claim(&canonical, &mut claims).and_then(|()| claims.tags.check(backend.as_ref()));
+        made.map_err(|error| error.at(format!("backend `{}`", backend.name())))?;
         let nodes: Vec<NodeId> = canonical.nodes().filter(|node| !claimed.is_claimed(*node)).collect();
         for node in nodes {
             let mut refuse =
                 |reason: String| refusals.entry(node).or_default().push((backend.name().to_owned(), reason));
+            let claimant = Claimant { backend: index, tag: claims.tags.of(node) };
             match claims.remove(node) {
-                Some(Claim::Take) => claimed.take(node, index),
-                Some(Claim::Inner) => claimed.take_inner(node, index),
+                Some(Claim::Take) => claimed.take(node, claimant),
+                Some(Claim::Inner) => claimed.take_inner(node, claimant),
                 Some(Claim::Copy) => {
                     claimed.copy(node, index);
                     refuse("the parts that use it compute it again".to_owned());
@@ -315,6 +343,7 @@ fn claim_method(
                 None => refuse("the backend said nothing of it".to_owned()),
             }
         }
+        claimed.add_tags(claims.tags);
         if !asked.is_empty() {
             return Ok(Decided { claimed, refusals, composites: asked });
         }
@@ -350,12 +379,15 @@ impl Extraction<'_> {
         let first = report.entries.len();
         let entries: FxHashMap<NodeId, usize> =
             nodes.iter().enumerate().map(|(at, node)| (*node, first + at)).collect();
-        let claimants: Vec<Option<usize>> = nodes.iter().map(|node| decided.claimed.by(*node)).collect();
+        let claimants: Vec<Option<Claimant>> = nodes.iter().map(|node| decided.claimed.by(*node)).collect();
         let copied = claims::copied_whole(graph, &decided.claimed);
         let needless =
             if assumed.copies_suffice { claims::needless(graph, &decided.claimed) } else { FxHashSet::default() };
         for (node, claimant) in nodes.iter().zip(&claimants) {
-            let owner = claimant.or_else(|| copied.get(node).copied()).and_then(|index| backends.get(index));
+            let owner = claimant
+                .map(|by| by.backend)
+                .or_else(|| copied.get(node).copied())
+                .and_then(|index| backends.get(index));
             let fate = match owner {
                 Some(backend) => Fate::Claimed { backend: backend.name().into() },
                 None => Fate::Refused { reasons: decided.refusals.remove(node).unwrap_or_default() },
@@ -377,12 +409,14 @@ impl Extraction<'_> {
             for index in group.iter().filter(|index| key(index).1.is_none()) {
                 result.extend(nodes.get(*index).copied().filter(|node| !needless.contains(node)));
             }
-            for (claimant, backend) in backends.iter().enumerate() {
+            let present: BTreeSet<Claimant> = group.iter().filter_map(|index| key(index).1).collect();
+            for claimant in present {
                 let members = group.iter().filter(|index| key(index).1 == Some(claimant));
                 let members: Vec<NodeId> = members.filter_map(|index| nodes.get(*index).copied()).collect();
-                if !members.is_empty() {
-                    let copies = decided.claimed.copies_of(claimant);
-                    let cut = Cut { members: &members, copies: &copies, needless: &needless, owned: &assumed.owned };
+                if let (Some(backend), Some(tag)) = (backends.get(claimant.backend), decided.claimed.tag(claimant)) {
+                    let copies = decided.claimed.copies_of(claimant.backend);
+                    let owned = &assumed.owned;
+                    let cut = Cut { members: &members, copies: &copies, needless: &needless, owned, tag };
                     match extract::compile(model, method, graph, &cut, backend.as_ref(), progress) {
                         Ok(Replacement { nodes, precisions }) => {
                             report.name_precisions(&entries, precisions);

@@ -15,11 +15,14 @@ use super::Backend;
 /// Also the errors of [`Backend::set_option`]. The errors do not name the backend, because users may know it by another
 /// name.
 pub fn set_option(backend: &mut dyn Backend, name: &str, value: OptionValue<'_>) -> Result<(), Error> {
-    let spec = find(backend, name)?;
-    if !spec.takes(value) {
-        return Err(wrong_value(backend, spec, value));
-    }
+    check_option(backend, name, value)?;
     backend.set_option(name, value)
+}
+
+/// Checks that a backend declares an option, and that the option takes a value.
+pub(super) fn check_option(backend: &dyn Backend, name: &str, value: OptionValue<'_>) -> Result<(), Error> {
+    let spec = find(backend, name)?;
+    if spec.takes(value) { Ok(()) } else { Err(wrong_value(backend, spec, value)) }
 }
 
 /// Sets an option of a backend to a value that was written in a command.

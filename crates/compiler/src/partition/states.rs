@@ -10,6 +10,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::Backend;
 use super::claims::{ClaimedNodes, copied_whole};
 use super::levels::{for_each_input, levels};
+use super::tags::Claimant;
 
 /// Finds the states that belong to backends. `claims` has the claims of each method, in the order of the methods.
 pub(super) fn owned(model: &Model, claims: &[&ClaimedNodes], backends: &[Box<dyn Backend>]) -> FxHashSet<StateId> {
@@ -32,14 +33,14 @@ pub(super) fn owned(model: &Model, claims: &[&ClaimedNodes], backends: &[Box<dyn
 /// Returns for each state of a method the backend whose single part is its only user; `None` if there are other users.
 fn users(graph: &Graph, claimed: &ClaimedNodes) -> FxHashMap<StateId, Option<usize>> {
     let nodes = &graph.blocks[graph.body].nodes;
-    let claimants: Vec<Option<usize>> = nodes.iter().map(|node| claimed.by(*node)).collect();
+    let claimants: Vec<Option<Claimant>> = nodes.iter().map(|node| claimed.by(*node)).collect();
     let levels = levels(graph, nodes, &claimants, claimed);
-    let mut parts: FxHashMap<NodeId, Option<(u32, usize)>> = FxHashMap::default();
+    let mut parts: FxHashMap<NodeId, Option<(u32, Claimant)>> = FxHashMap::default();
     for ((node, level), claimant) in nodes.iter().zip(&levels).zip(&claimants) {
         parts.insert(*node, claimant.map(|claimant| (*level, claimant)));
     }
-    let mut found: FxHashMap<StateId, FxHashSet<Option<(u32, usize)>>> = FxHashMap::default();
-    let mut meet = |value: ValueId, part: Option<(u32, usize)>| {
+    let mut found: FxHashMap<StateId, FxHashSet<Option<(u32, Claimant)>>> = FxHashMap::default();
+    let mut meet = |value: ValueId, part: Option<(u32, Claimant)>| {
         if let Def::State(state) = graph.values[value].def {
             found.entry(state).or_default().insert(part);
         }
@@ -62,9 +63,9 @@ fn users(graph: &Graph, claimed: &ClaimedNodes) -> FxHashMap<StateId, Option<usi
             found.entry(state).or_default().insert(part);
         }
     }
-    let alone = |(state, parts): (StateId, FxHashSet<Option<(u32, usize)>>)| {
+    let alone = |(state, parts): (StateId, FxHashSet<Option<(u32, Claimant)>>)| {
         let mut parts = parts.into_iter();
-        let owner = parts.next().flatten().map(|(_, claimant)| claimant);
+        let owner = parts.next().flatten().map(|(_, claimant)| claimant.backend);
         (state, owner.filter(|_| parts.next().is_none()))
     };
     found.into_iter().map(alone).collect()

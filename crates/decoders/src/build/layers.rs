@@ -142,7 +142,7 @@ impl Build<'_> {
 }
 
 pub(super) fn origin(module: &str) -> Origin {
-    Origin { node: String::new(), module: module.to_owned(), frames: Arc::default() }
+    Origin { module: module.to_owned(), ..Origin::default() }
 }
 
 /// Decodes a small weight to floats, and applies a function to each.

@@ -680,7 +680,7 @@ fn origin(parser: &mut Parser<'_>, expected: usize) -> Result<Origin, Error> {
         let (file, line) = (cursor.quoted()?, cursor.int()?);
         frames.push(SourceFrame { file, line, function: cursor.quoted()?, code: cursor.quoted()? });
     }
-    Ok(Origin { node, module, frames: frames.into() })
+    Ok(Origin { node, module, frames: frames.into(), metadata: None })
 }
 
 /// Assigns origins to nodes. Nodes without a number get an empty origin.

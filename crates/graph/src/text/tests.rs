@@ -327,7 +327,7 @@ impl Draw {
             for index in 0..3 {
                 let frame = SourceFrame { file: self.name(), line: index, function: self.name(), code: self.name() };
                 let frames = vec![frame; index as usize].into();
-                graph.origins.push(Origin { node: index.to_string(), module: self.name(), frames });
+                graph.origins.push(Origin { node: index.to_string(), module: self.name(), frames, metadata: None });
             }
             graph.input_encoding = self.name();
             for _ in 0..self.below(4) {

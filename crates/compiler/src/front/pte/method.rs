@@ -272,7 +272,8 @@ impl<'a, 'f> Method<'a, 'f> {
         let known = self.sources.maps.iter().find(|map| map.method == self.plan.name);
         if let Some(origin) = known.and_then(|map| map.instructions.get(at)?.as_ref()) {
             let frames = origin.source.as_deref().and_then(SourceFrame::parse).into_iter().collect();
-            let origin = Origin { node: origin.node.clone(), module: origin.module.clone(), frames };
+            let (node, module) = (origin.node.clone(), origin.module.clone());
+            let origin = Origin { node, module, frames, metadata: None };
             return self.graph.origins.push(origin);
         }
         let frames = self.plan.stacktrace.get(at).map(Vec::as_slice).unwrap_or_default();
@@ -283,7 +284,7 @@ impl<'a, 'f> Method<'a, 'f> {
             code: frame.context.clone(),
         });
         let frames = frames.collect();
-        self.graph.origins.push(Origin { node: format!("instruction {at}"), module: String::new(), frames })
+        self.graph.origins.push(Origin { node: format!("instruction {at}"), frames, ..Origin::default() })
     }
 
     /// Returns the place of a tensor's elements in memory; `None` for a constant.

@@ -39,6 +39,9 @@ use sizes::Sizes;
 pub struct ImportOptions {
     /// True if methods share the buffers that have the same name: a write of one method is visible to the others.
     pub share_state: bool,
+    /// True to read PyTorch's metadata of each node ([`Origin::metadata`](rushlight_graph::Origin)). A backend that
+    /// [reads it](crate::partition::Backend::reads_metadata) needs it.
+    pub metadata: bool,
 }
 
 /// Makes a model of exported programs. Each becomes a method with the given name.

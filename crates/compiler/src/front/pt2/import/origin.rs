@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use rushlight_graph::{Origin, OriginId, SourceFrame};
+use rushlight_graph::{NodeMetadata, Origin, OriginId, SourceFrame};
 
-use super::super::schema::Node;
+use super::super::schema::{Metadata, Node, RawText};
 use super::{Importer, owned};
 
 impl<'a> Importer<'_, '_, 'a> {
@@ -13,14 +13,28 @@ impl<'a> Importer<'_, '_, 'a> {
         let stack = node.metadata.stack_trace.map(|text| owned(&text.decode()));
         let name = node.name.as_ref().map(owned).unwrap_or_default();
         let key = (name, stack);
-        if let Some(known) = self.origins.get(&key) {
+        let metadata = self.options.metadata.then(|| Arc::new(read(&node.metadata)));
+        // Nodes of different blocks may have one name.
+        if let Some(known) = self.origins.get(&key).filter(|known| self.graph.origins[**known].metadata == metadata) {
             return *known;
         }
         let frames: Arc<[SourceFrame]> = key.1.as_deref().map(frames).unwrap_or_default().into();
         let module = node.metadata.nn_module_stack.map(|text| module_path(&text.decode())).unwrap_or_default();
-        let id = self.graph.origins.push(Origin { node: key.0.clone(), module, frames });
+        let id = self.graph.origins.push(Origin { node: key.0.clone(), module, frames, metadata });
         self.origins.insert(key, id);
         id
+    }
+}
+
+/// The metadata without the stack trace, which becomes frames.
+fn read(metadata: &Metadata<'_>) -> NodeMetadata {
+    let text = |text: Option<RawText<'_>>| text.map(|text| owned(&text.decode())).unwrap_or_default();
+    NodeMetadata {
+        nn_module_stack: text(metadata.nn_module_stack),
+        source_fn_stack: text(metadata.source_fn_stack),
+        torch_fn: text(metadata.torch_fn),
+        custom: text(metadata.custom),
+        from_node: text(metadata.from_node),
     }
 }
 
