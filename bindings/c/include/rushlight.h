@@ -55,12 +55,19 @@
 // Initializers: everything by default. `rl_load_options options = RL_LOAD_OPTIONS_INIT;`
 #define RL_LOAD_OPTIONS_INIT \
   { sizeof(rl_load_options), 0, 0, 0, NULL, NULL, 0, 0, NULL, 0, NULL, NULL, 0 }
-#define RL_RUN_OPTIONS_INIT { sizeof(rl_run_options), NULL, NULL, 0, NULL, NULL, NULL, NULL }
+#define RL_RUN_OPTIONS_INIT { sizeof(rl_run_options), NULL, NULL, 0, NULL, NULL, NULL, NULL, NULL }
 #define RL_COMPILE_OPTIONS_INIT { sizeof(rl_compile_options), NULL, 0, 0, NULL, 0, NULL, NULL, NULL }
 #define RL_LLM_GENERATE_OPTIONS_INIT \
   { sizeof(rl_llm_generate_options), 0, 0.0f, 0.0f, 0, 0, NULL, 0, NULL, NULL, NULL }
 #define RL_OPERATOR_INIT { sizeof(rl_operator), NULL, 0, 0, NULL, NULL }
-#define RL_BACKEND_INIT { sizeof(rl_backend), NULL, NULL, NULL, NULL, NULL }
+#define RL_BACKEND_INIT \
+  { sizeof(rl_backend), NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL, NULL, NULL, NULL, NULL }
+#define RL_STATE_FUNCTIONS_INIT \
+  { sizeof(rl_state_functions), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL }
+#define RL_DEVICE_FUNCTIONS_INIT \
+  { sizeof(rl_device_functions), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL }
+#define RL_DELEGATE_EVENT_INIT { sizeof(rl_delegate_event), {NULL, 0}, {NULL, 0}, -1, 0, 0, 0 }
+#define RL_DEVICE_LIMITS_INIT { sizeof(rl_device_limits), {NULL, 0}, 0, 0 }
 #define RL_VALUE_INFO_INIT \
   { sizeof(rl_value_info), NULL, {0, {{NULL, 0, NULL, NULL, 0, 0}}}, NULL, NULL, false, false }
 #define RL_LLM_USAGE_INIT { sizeof(rl_llm_usage), 0, 0, 0, 0, 0 }
@@ -213,6 +220,21 @@ enum rl_event_kind
 typedef uint32_t rl_event_kind;
 #endif // __cplusplus
 
+// The kind of report about an event of a delegate.
+enum rl_phase
+#ifdef __cplusplus
+  : uint32_t
+#endif // __cplusplus
+ {
+  RL_PHASE_BEGIN = 0,
+  RL_PHASE_END = 1,
+  // A whole event, timed by the clock of a device.
+  RL_PHASE_TIMED = 2,
+};
+#ifndef __cplusplus
+typedef uint32_t rl_phase;
+#endif // __cplusplus
+
 // Reason why an answer ended.
 enum rl_llm_finish
 #ifdef __cplusplus
@@ -230,8 +252,8 @@ enum rl_llm_finish
 typedef uint32_t rl_llm_finish;
 #endif // __cplusplus
 
-// The arguments of one call of a delegate. They live until `rl_backend.execute` returns, and belong
-// to its thread.
+// The arguments of one call of a delegate. They live until the function that gets them returns, and
+// belong to its thread.
 typedef struct rl_delegate_context rl_delegate_context;
 
 // Arguments of `rl_backend.init`. They live until that function returns.
@@ -401,6 +423,34 @@ typedef struct rl_event {
 // call.
 typedef void (*rl_event_fn)(const struct rl_event *event, void *user_data);
 
+// Something that a delegate does in a call: a step, a kernel of a device, a wait.
+// `RL_DELEGATE_EVENT_INIT` has the defaults.
+typedef struct rl_delegate_event {
+  // `sizeof(rl_delegate_event)`.
+  size_t struct_size;
+  // The kind of step, the kernel or the wait. Required.
+  struct rl_string name;
+  // The value of the graph that the step computes; empty if it is not known.
+  struct rl_string value;
+  // Index of the step in the payload; negative for something else.
+  int64_t step;
+  // 1 if `flops` and `bytes` are known, else 0.
+  uint32_t has_cost;
+  // Additions and multiplications, counted by the definition of the operator.
+  double flops;
+  // Bytes of the tensors that are read and written, each counted once.
+  double bytes;
+} rl_delegate_event;
+
+// Receives an event of a delegate and its `rl_phase`, on the thread of the call. `start` and `end`
+// are nanoseconds of the device's clock for `RL_PHASE_TIMED`, else 0. It must not throw exceptions
+// or jump out of the call.
+typedef void (*rl_delegate_event_fn)(const struct rl_delegate_event *event,
+                                     uint32_t phase,
+                                     uint64_t start,
+                                     uint64_t end,
+                                     void *user_data);
+
 // Options of a call. `RL_RUN_OPTIONS_INIT` has the defaults, which are all zero.
 typedef struct rl_run_options {
   // `sizeof(rl_run_options)`.
@@ -422,7 +472,26 @@ typedef struct rl_run_options {
   // Receives events; `event_data` is passed to it. May be NULL.
   rl_event_fn on_event;
   void *event_data;
+  // Receives the events of delegates, between the beginning and the end of their
+  // `RL_EVENT_DELEGATE`; `event_data` is passed to it. May be NULL.
+  rl_delegate_event_fn on_delegate_event;
 } rl_run_options;
+
+// Receives bytes, which live until it returns.
+typedef void (*rl_write_fn)(const void *data, size_t size, void *write_data);
+
+// The device of a backend, with which profiles compare the times of steps.
+typedef struct rl_device_limits {
+  // `sizeof(rl_device_limits)`.
+  size_t struct_size;
+  // The device and its settings; empty if the backend does not tell. It lives until the next call
+  // of `rl_module_limits`.
+  struct rl_string device;
+  // f32 additions and multiplications per second.
+  double flop_rate;
+  // Bytes read from memory per second.
+  double byte_rate;
+} rl_device_limits;
 
 // The sizes that a dimension of an input may have.
 typedef struct rl_size_range {
@@ -495,13 +564,171 @@ typedef struct rl_status *(*rl_init_fn)(const struct rl_init_context *context,
                                         void **delegate,
                                         size_t *num_outputs);
 
-// Reads the inputs of a call and writes its outputs.
+// Reads the inputs of a call and writes its outputs. For a backend with a device, it submits the
+// call.
 typedef struct rl_status *(*rl_execute_fn)(void *delegate,
                                            struct rl_delegate_context *context,
                                            void *user_data);
 
 // Frees a delegate, on any thread.
 typedef void (*rl_destroy_fn)(void *delegate, void *user_data);
+
+// An option that a backend declares.
+typedef struct rl_option_spec {
+  const char *name;
+  // The value if none is set: a bool, an int or a string. Its kind is that of the option.
+  struct rl_value default_value;
+  // One line of documentation.
+  const char *about;
+  // The strings that the option takes; any string if there are none.
+  const char *const *choices;
+  size_t num_choices;
+  // 1 if the option cannot change after a method is loaded, else 0.
+  uint32_t only_at_load;
+} rl_option_spec;
+
+// Changes an option that the backend declares, after the method is loaded. The kind of the value is
+// right.
+typedef struct rl_status *(*rl_set_option_fn)(void *delegate,
+                                              const char *name,
+                                              const struct rl_value *value,
+                                              void *user_data);
+
+// Measures the peak rates of a device, with which profiles compare steps: f32 additions and
+// multiplications per second, and bytes read from memory per second. Returns false if it cannot
+// measure them.
+typedef bool (*rl_limits_fn)(void *user_data, double *flop_rate, double *byte_rate);
+
+// A state of a delegate, which outlives a call and belongs to one session.
+typedef struct rl_state_info {
+  // Delegates of one backend with the same key, in any method of a program, share the state. It
+  // lives until the function returns.
+  const char *key;
+  // Maximum bytes of the state, for memory limits.
+  size_t bytes;
+} rl_state_info;
+
+// Describes state `index` of a delegate when the method is loaded. Returns false after the last.
+typedef bool (*rl_state_describe_fn)(void *delegate,
+                                     size_t index,
+                                     void *user_data,
+                                     struct rl_state_info *info);
+
+// Makes state `index` for one session, with its first content.
+typedef struct rl_status *(*rl_state_create_fn)(void *delegate,
+                                                size_t index,
+                                                void *user_data,
+                                                void **state);
+
+// Frees a state, on any thread.
+typedef void (*rl_state_destroy_fn)(void *state, void *user_data);
+
+// Resets a state to its first content.
+typedef struct rl_status *(*rl_state_clear_fn)(void *state, void *user_data);
+
+// Forgets everything from position `length` on, in a state that grows by positions, such as a KV
+// cache.
+typedef struct rl_status *(*rl_state_rewind_fn)(void *state, size_t length, void *user_data);
+
+// Makes a copy of a state that changes independently.
+typedef struct rl_status *(*rl_state_fork_fn)(void *state, void *user_data, void **copy);
+
+// Writes a state by any number of calls of `write`, to which `write_data` is passed.
+typedef struct rl_status *(*rl_state_save_fn)(void *state,
+                                              rl_write_fn write,
+                                              void *write_data,
+                                              void *user_data);
+
+// Sets a state to a saved one. The bytes are untrusted. After an error, the state is as before.
+typedef struct rl_status *(*rl_state_restore_fn)(void *state,
+                                                 const void *data,
+                                                 size_t size,
+                                                 void *user_data);
+
+// The functions of a backend's states. If `create` is NULL, a state is `rl_state_info.bytes` bytes,
+// zeros at first, which the library keeps, aligned to 64, and clears, copies, saves and restores;
+// only `rewind` is then not supported. Otherwise a state is whatever `create` makes, and functions
+// that are NULL are not supported, except `destroy`.
+typedef struct rl_state_functions {
+  // `sizeof(rl_state_functions)`.
+  size_t struct_size;
+  rl_state_describe_fn describe;
+  rl_state_create_fn create;
+  rl_state_destroy_fn destroy;
+  rl_state_clear_fn clear;
+  rl_state_rewind_fn rewind;
+  rl_state_fork_fn fork;
+  rl_state_save_fn save;
+  rl_state_restore_fn restore;
+} rl_state_functions;
+
+// Returns the index of the device in whose memory a delegate expects or writes an argument; -1 for
+// the host's memory. Inputs come first, then outputs. It is called once for each argument when the
+// method is loaded.
+typedef int64_t (*rl_device_memory_fn)(void *delegate, size_t argument, void *user_data);
+
+// Makes a buffer of at least this many bytes for an argument in device memory, when the method is
+// loaded.
+typedef struct rl_status *(*rl_device_allocate_fn)(void *delegate,
+                                                   size_t bytes,
+                                                   void *user_data,
+                                                   void **buffer);
+
+// Frees a buffer, on any thread.
+typedef void (*rl_device_free_fn)(void *buffer, void *user_data);
+
+// Copies `data` to the beginning of a buffer, before anything that is submitted later. `data` lives
+// until it returns.
+typedef struct rl_status *(*rl_device_write_fn)(void *buffer,
+                                                const void *data,
+                                                size_t size,
+                                                void *user_data);
+
+// Copies the beginning of a buffer to `data`, after everything that was submitted. A slow device
+// starts the copy and sets `*is_pending`; the function is then called again, with the same size,
+// until `data` holds the bytes.
+typedef struct rl_status *(*rl_device_read_fn)(void *buffer,
+                                               void *data,
+                                               size_t size,
+                                               void *user_data,
+                                               bool *is_pending);
+
+// Continues a call that `rl_backend.execute` submitted. Sets `*is_pending` if it is not complete;
+// the function is then called again. Outputs in host memory are written here.
+typedef struct rl_status *(*rl_device_poll_fn)(void *delegate,
+                                               struct rl_delegate_context *context,
+                                               void *user_data,
+                                               bool *is_pending);
+
+// Waits until a pending call may continue. It may return early.
+typedef struct rl_status *(*rl_device_wait_fn)(void *delegate, void *user_data);
+
+// Cancels a call that was submitted and is not complete.
+typedef void (*rl_device_cancel_fn)(void *delegate, void *user_data);
+
+// The device of a backend. `rl_backend.execute` then submits a call; `poll` completes it.
+//
+// The library keeps values on the device between delegates that use one device, and copies them
+// only where a value is needed in the other memory.
+typedef struct rl_device_functions {
+  // `sizeof(rl_device_functions)`.
+  size_t struct_size;
+  // The API of the device. Backends with the same `kind` use each other's buffers where the index
+  // is the same. About its length is kept until the process ends.
+  const char *kind;
+  rl_device_memory_fn memory;
+  rl_device_allocate_fn allocate;
+  // May be NULL.
+  rl_device_free_fn free;
+  rl_device_write_fn write;
+  rl_device_read_fn read;
+  // May be NULL: a call is then complete when it was submitted.
+  rl_device_poll_fn poll;
+  // May be NULL.
+  rl_device_wait_fn wait;
+  // May be NULL.
+  rl_device_cancel_fn cancel;
+} rl_device_functions;
 
 // The run-time half of a backend: makes a delegate from each part that its ahead-of-time half
 // compiled. One thread at a time uses a delegate. It may be another thread at each call.
@@ -516,6 +743,20 @@ typedef struct rl_backend {
   rl_destroy_fn destroy;
   // Passed to the functions. The rules for an operator's `user_data` hold.
   void *user_data;
+  // `num_options` options that the backend declares. Others are errors. Their texts are kept until
+  // the process ends.
+  const struct rl_option_spec *options;
+  size_t num_options;
+  // Changes options that are not `only_at_load`. NULL if there are none.
+  rl_set_option_fn set_option;
+  // The device and its settings as text, such as "npu, 4 cores". May be NULL.
+  const char *device_text;
+  // May be NULL.
+  rl_limits_fn limits;
+  // The functions of the delegates' states. NULL if they have none.
+  const struct rl_state_functions *states;
+  // The device whose memory the delegates use. NULL for a backend that uses the host's.
+  const struct rl_device_functions *device;
 } rl_backend;
 
 // Borrowed bytes. `data` is NULL if there are none.
@@ -796,8 +1037,25 @@ struct rl_status *rl_session_rewind(struct rl_session *session, size_t length);
 // Makes a session that begins with the same state and continues independently.
 struct rl_status *rl_session_fork(struct rl_session *session, struct rl_session **fork);
 
+// Passes all states to `write`, in bytes that `rl_session_restore` reads. Backends may not support
+// it.
+struct rl_status *rl_session_save(struct rl_session *session,
+                                  rl_write_fn write,
+                                  void *write_data);
+
+// Sets all states to saved ones, of a session of the same program. The bytes are untrusted.
+struct rl_status *rl_session_restore(struct rl_session *session, const void *data, size_t size);
+
 // Frees a session, before or after its module. NULL is allowed.
 void rl_session_free(struct rl_session *session);
+
+// Measures the peak rates of the device of a backend, by its name in programs. It takes about a
+// fifth of a second for the CPU.
+//
+// Errors: `RL_NOT_SUPPORTED` if the backend measures nothing.
+struct rl_status *rl_module_limits(struct rl_module *module,
+                                   const char *backend,
+                                   struct rl_device_limits *limits);
 
 // Returns the method's name, or NULL for NULL.
 const char *rl_meta_name(const struct rl_meta *meta);
@@ -897,6 +1155,12 @@ struct rl_bytes rl_init_compile_spec(const struct rl_init_context *context,
 // Returns named data of the program or its data files. It lives as long as the delegate.
 struct rl_bytes rl_init_named_data(const struct rl_init_context *context, const char *key);
 
+// Reads an option that the backend declares: the value that the program was loaded with, or the
+// default. A string lives until `rl_backend.init` returns.
+struct rl_status *rl_init_option(const struct rl_init_context *context,
+                                 const char *name,
+                                 struct rl_value *value);
+
 // Returns the number of inputs; 0 for NULL.
 size_t rl_delegate_num_inputs(const struct rl_delegate_context *context);
 
@@ -917,6 +1181,35 @@ struct rl_status *rl_delegate_output(struct rl_delegate_context *context,
 // Checks, between steps of a long call, whether the call must end: its interrupt is set, or its
 // time limit is reached. If so, the delegate returns the status.
 struct rl_status *rl_delegate_check(const struct rl_delegate_context *context);
+
+// Returns the address of a state: its bytes, or what `rl_state_functions.create` made. States are
+// those that the delegate describes, by their index. NULL if there is no such state.
+void *rl_delegate_state(struct rl_delegate_context *context,
+                        size_t index);
+
+// Returns the buffer of an argument in device memory, as `rl_device_functions.allocate` made it.
+// Inputs come first, then outputs. NULL for an argument in host memory.
+void *rl_delegate_buffer(const struct rl_delegate_context *context,
+                         size_t argument);
+
+// Returns true if somebody receives the events of the delegate. Ask before doing anything for them
+// that costs time.
+bool rl_delegate_has_tracer(const struct rl_delegate_context *context);
+
+// Reports the beginning of an event, for profiles and traces.
+struct rl_status *rl_delegate_begin(const struct rl_delegate_context *context,
+                                    const struct rl_delegate_event *event);
+
+// Reports the end of an event.
+struct rl_status *rl_delegate_end(const struct rl_delegate_context *context,
+                                  const struct rl_delegate_event *event);
+
+// Reports an event that a device timed by its own clock, in nanoseconds. It may come after the call
+// in which it was.
+struct rl_status *rl_delegate_timed(const struct rl_delegate_context *context,
+                                    const struct rl_delegate_event *event,
+                                    uint64_t start,
+                                    uint64_t end);
 
 // Compiles exported programs. Each becomes a method of one program. `options` may be NULL.
 //

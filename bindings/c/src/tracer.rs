@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rushlight::runtime::{Event, EventTracer, Interrupt, Stop};
+use rushlight::runtime::{DelegateTracer, Event, EventTracer, Interrupt, Stop};
 
 /// A flag that another thread sets to end a call.
 #[derive(Clone, Debug, Default)]
@@ -20,13 +20,15 @@ impl Flag {
 }
 
 /// Ends a call when its flag is set, and passes its events on.
-pub struct Tracer<F> {
+pub struct Tracer<F, D> {
     pub interrupt: Option<Flag>,
     /// Receives events, with true for those that begin.
     pub on_event: Option<F>,
+    /// Receives the events of delegates.
+    pub on_delegate: Option<D>,
 }
 
-impl<F: FnMut(Event<'_>, bool)> EventTracer for Tracer<F> {
+impl<F: FnMut(Event<'_>, bool), D: DelegateTracer> EventTracer for Tracer<F, D> {
     fn begin(&mut self, event: Event<'_>) {
         if let Some(on_event) = &mut self.on_event {
             on_event(event, true);
@@ -41,6 +43,10 @@ impl<F: FnMut(Event<'_>, bool)> EventTracer for Tracer<F> {
 
     fn interrupt(&self) -> Option<&dyn Interrupt> {
         self.interrupt.as_ref().map(|flag| flag as &dyn Interrupt)
+    }
+
+    fn delegate_events(&self) -> Option<&dyn DelegateTracer> {
+        self.on_delegate.as_ref().map(|tracer| tracer as &dyn DelegateTracer)
     }
 }
 

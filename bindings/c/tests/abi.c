@@ -1021,6 +1021,9 @@ static void nulls(void) {
   FAILS(rl_session_clear(NULL), code, "NULL");
   FAILS(rl_session_rewind(NULL, 0), code, "NULL");
   FAILS(rl_session_fork(NULL, NULL), code, "NULL");
+  FAILS(rl_module_limits(NULL, NULL, NULL), code, "NULL");
+  FAILS(rl_session_save(NULL, NULL, NULL), code, "NULL");
+  FAILS(rl_session_restore(NULL, NULL, 0), code, "NULL");
   FAILS(rl_meta_output(NULL, 0, NULL), code, "NULL");
   FAILS(rl_meta_attribute(NULL, 0, NULL), code, "NULL");
   FAILS(rl_registry_new(NULL), code, "NULL");
@@ -1031,6 +1034,11 @@ static void nulls(void) {
   FAILS(rl_delegate_input(NULL, 0, NULL), code, "NULL");
   FAILS(rl_delegate_output(NULL, 0, NULL, 0, NULL), code, "NULL");
   FAILS(rl_delegate_check(NULL), code, "NULL");
+  FAILS(rl_delegate_begin(NULL, NULL), code, "NULL");
+  FAILS(rl_delegate_end(NULL, NULL), code, "NULL");
+  FAILS(rl_delegate_timed(NULL, NULL, 0, 0), code, "NULL");
+  FAILS(rl_init_option(NULL, NULL, NULL), code, "NULL");
+  CHECK(rl_delegate_state(NULL, 0) == NULL && rl_delegate_buffer(NULL, 0) == NULL && !rl_delegate_has_tracer(NULL));
   FAILS(rl_program_bytes(NULL, NULL), code, "NULL");
   FAILS(rl_program_save(NULL, NULL), code, "NULL");
   FAILS(rl_tensor_to_dlpack(NULL, NULL), code, "NULL");

@@ -167,11 +167,12 @@ pub fn test() -> Result<()> {
         for library in [Library::Static, Library::Shared] {
             program.digits("examples/c/classify.c", dialect, library)?;
             program.run("bindings/c/tests/abi.c", dialect, library, &[])?;
+            program.run("bindings/c/tests/backend.c", dialect, library, &[])?;
             program.run("bindings/c/tests/threads.c", dialect, library, &["-pthread"])?;
         }
     }
     let sanitized = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-pthread"];
-    for source in ["bindings/c/tests/abi.c", "bindings/c/tests/threads.c"] {
+    for source in ["bindings/c/tests/abi.c", "bindings/c/tests/backend.c", "bindings/c/tests/threads.c"] {
         program.run(source, &DIALECTS[0], Library::Static, &sanitized)?;
     }
     for library in [Library::Static, Library::Shared] {

@@ -1,17 +1,24 @@
 //! Run-time halves of backends.
 
-use std::ffi::{c_char, c_void};
+use std::ffi::{CString, c_char, c_void};
 use std::ptr;
 use std::sync::Arc;
+use std::task::Poll;
 
-use rushlight::Scalar;
-use rushlight::runtime::{self, Backend, Delegate, DelegateContext, DelegateHandle, InitContext, Interrupts};
+use rushlight::runtime::{
+    self, Backend, Call, Delegate, DelegateContext, DelegateHandle, DeviceBuffer, DeviceDelegate, InitContext,
+    Interrupts, Limits, MemoryKind, OptionSpec, OptionValue, State, StateInfo,
+};
 
-use super::kernel::{Scratch, new_sizes, read, written};
+use super::delegate::rl_delegate_context;
+use super::device::{CustomBuffer, Device, rl_device_functions};
+use super::option::{declared, rl_option_spec};
+use super::state::{CustomState, States, rl_state_functions};
 use super::status::take;
-use super::value::{rl_string, rl_tensor, rl_value};
-use super::{Growing, Result, guard, guard_or, null, rl_status, set, text};
+use super::value::{rl_string, rl_value};
+use super::{Growing, Result, guard, guard_or, null, optional_text, reference, rl_status, set, text};
 use crate::callback;
+use crate::status::Status;
 
 /// Borrowed bytes. `data` is NULL if there are none.
 #[repr(C)]
@@ -33,13 +40,6 @@ impl rl_bytes {
 /// Arguments of `rl_backend.init`. They live until that function returns.
 pub struct rl_init_context<'a, 'c, 'm>(&'a InitContext<'c, 'm>);
 
-/// The arguments of one call of a delegate. They live until `rl_backend.execute` returns, and belong to its thread.
-pub struct rl_delegate_context<'a, 'm> {
-    context: &'a DelegateContext<'m>,
-    interrupts: Interrupts<'a>,
-    lent: Scratch,
-}
-
 type Init = unsafe extern "C" fn(
     context: *const rl_init_context<'_, '_, '_>,
     user_data: *mut c_void,
@@ -48,10 +48,17 @@ type Init = unsafe extern "C" fn(
 ) -> *mut rl_status;
 type Execute = unsafe extern "C" fn(
     delegate: *mut c_void,
-    context: *mut rl_delegate_context<'_, '_>,
+    context: *mut rl_delegate_context<'_, '_, '_>,
     user_data: *mut c_void,
 ) -> *mut rl_status;
 type Destroy = unsafe extern "C" fn(delegate: *mut c_void, user_data: *mut c_void);
+type Measure = unsafe extern "C" fn(user_data: *mut c_void, flop_rate: *mut f64, byte_rate: *mut f64) -> bool;
+type SetOption = unsafe extern "C" fn(
+    delegate: *mut c_void,
+    name: *const c_char,
+    value: *const rl_value,
+    user_data: *mut c_void,
+) -> *mut rl_status;
 
 /// Makes a delegate from a payload when a method is loaded, and returns the number of its outputs. Like the other
 /// functions of a backend, it must not throw exceptions or jump out of the call, and cannot use the module that calls
@@ -65,17 +72,32 @@ pub type rl_init_fn = Option<
     ) -> *mut rl_status,
 >;
 
-/// Reads the inputs of a call and writes its outputs.
+/// Reads the inputs of a call and writes its outputs. For a backend with a device, it submits the call.
 pub type rl_execute_fn = Option<
     unsafe extern "C" fn(
         delegate: *mut c_void,
-        context: *mut rl_delegate_context<'_, '_>,
+        context: *mut rl_delegate_context<'_, '_, '_>,
         user_data: *mut c_void,
     ) -> *mut rl_status,
 >;
 
 /// Frees a delegate, on any thread.
 pub type rl_destroy_fn = Option<unsafe extern "C" fn(delegate: *mut c_void, user_data: *mut c_void)>;
+
+/// Changes an option that the backend declares, after the method is loaded. The kind of the value is right.
+pub type rl_set_option_fn = Option<
+    unsafe extern "C" fn(
+        delegate: *mut c_void,
+        name: *const c_char,
+        value: *const rl_value,
+        user_data: *mut c_void,
+    ) -> *mut rl_status,
+>;
+
+/// Measures the peak rates of a device, with which profiles compare steps: f32 additions and multiplications per second,
+/// and bytes read from memory per second. Returns false if it cannot measure them.
+pub type rl_limits_fn =
+    Option<unsafe extern "C" fn(user_data: *mut c_void, flop_rate: *mut f64, byte_rate: *mut f64) -> bool>;
 
 /// The run-time half of a backend: makes a delegate from each part that its ahead-of-time half compiled. One thread at
 /// a time uses a delegate. It may be another thread at each call.
@@ -91,6 +113,19 @@ pub struct rl_backend {
     pub destroy: rl_destroy_fn,
     /// Passed to the functions. The rules for an operator's `user_data` hold.
     pub user_data: *mut c_void,
+    /// `num_options` options that the backend declares. Others are errors. Their texts are kept until the process ends.
+    pub options: *const rl_option_spec,
+    pub num_options: usize,
+    /// Changes options that are not `only_at_load`. NULL if there are none.
+    pub set_option: rl_set_option_fn,
+    /// The device and its settings as text, such as "npu, 4 cores". May be NULL.
+    pub device_text: *const c_char,
+    /// May be NULL.
+    pub limits: rl_limits_fn,
+    /// The functions of the delegates' states. NULL if they have none.
+    pub states: *const rl_state_functions,
+    /// The device whose memory the delegates use. NULL for a backend that uses the host's.
+    pub device: *const rl_device_functions,
 }
 
 // SAFETY: integers, pointers, and functions that may be NULL.
@@ -99,6 +134,8 @@ unsafe impl Growing for rl_backend {}
 /// A backend that is written in C.
 pub struct CustomBackend {
     name: String,
+    options: &'static [OptionSpec],
+    device: Option<String>,
     functions: Arc<Functions>,
 }
 
@@ -106,6 +143,10 @@ struct Functions {
     init: Init,
     execute: Execute,
     destroy: Option<Destroy>,
+    set_option: Option<SetOption>,
+    limits: Option<Measure>,
+    states: Option<Arc<States>>,
+    device: Option<Arc<Device>>,
     user_data: *mut c_void,
 }
 
@@ -118,6 +159,8 @@ struct CustomDelegate {
     functions: Arc<Functions>,
     delegate: *mut c_void,
     outputs: usize,
+    /// The keys of the states, with their maximum bytes.
+    states: Vec<(String, usize)>,
 }
 
 // SAFETY: the header says that another thread may use a delegate at each call.
@@ -125,18 +168,42 @@ unsafe impl Send for CustomDelegate {}
 
 impl CustomBackend {
     /// # Safety
-    /// The name is NULL or a string.
+    /// Pointers are NULL, or as their description says.
     pub unsafe fn of(backend: &rl_backend) -> Result<Self> {
         // SAFETY: as the caller promises.
         let name = unsafe { text(backend.name, "backend->name") }?.to_owned();
+        // SAFETY: as the caller promises.
+        let device = unsafe { optional_text(backend.device_text, "backend->device_text") }?.map(str::to_owned);
+        // SAFETY: as the caller promises.
+        let options = unsafe { declared(backend.options, backend.num_options) }?;
         let functions = Functions {
             init: backend.init.ok_or_else(|| null("backend->init"))?,
             execute: backend.execute.ok_or_else(|| null("backend->execute"))?,
             destroy: backend.destroy,
+            set_option: backend.set_option,
+            limits: backend.limits,
+            // SAFETY: as the caller promises.
+            states: unsafe { States::of(backend.states, backend.user_data) }?,
+            // SAFETY: as the caller promises.
+            device: unsafe { Device::of(backend.device, backend.user_data) }?,
             user_data: backend.user_data,
         };
-        Ok(Self { name, functions: Arc::new(functions) })
+        Ok(Self { name, options, device, functions: Arc::new(functions) })
     }
+}
+
+fn option_to_c(value: OptionValue<'_>) -> rl_value {
+    match value {
+        OptionValue::Bool(value) => rl_value::bool(value),
+        OptionValue::Int(value) => rl_value::int(value),
+        OptionValue::String(value) => rl_value::string(value),
+    }
+}
+
+/// Keeps the status of a function for the caller of the module.
+pub fn called(status: *mut rl_status) -> runtime::Result<()> {
+    // SAFETY: NULL, or a status that the function gave away.
+    unsafe { take(status) }.map_err(callback::failed)
 }
 
 impl Backend for CustomBackend {
@@ -151,9 +218,40 @@ impl Backend for CustomBackend {
         // SAFETY: the caller's function, with arguments that live for the call.
         let status =
             unsafe { (functions.init)(&raw const handed, functions.user_data, &raw mut delegate, &raw mut outputs) };
-        // SAFETY: NULL, or a status that the function gave away.
-        unsafe { take(status) }.map_err(callback::failed)?;
-        Ok(DelegateHandle::Boxed(Box::new(CustomDelegate { functions, delegate, outputs })))
+        called(status)?;
+        let mut made = CustomDelegate { functions, delegate, outputs, states: Vec::new() };
+        if let Some(states) = &made.functions.states {
+            // SAFETY: the backend made the delegate.
+            made.states = unsafe { states.described(delegate) }.map_err(callback::failed)?;
+        }
+        Ok(DelegateHandle::Boxed(Box::new(made)))
+    }
+
+    fn options(&self) -> &'static [OptionSpec] {
+        self.options
+    }
+
+    fn device(&self) -> Option<&str> {
+        self.device.as_deref()
+    }
+
+    fn limits(&self) -> Option<Limits> {
+        let measure = self.functions.limits?;
+        let (mut flop_rate, mut byte_rate) = (0.0, 0.0);
+        // SAFETY: the caller's function, with variables of this frame.
+        let is_known = unsafe { measure(self.functions.user_data, &raw mut flop_rate, &raw mut byte_rate) };
+        is_known.then_some(Limits { flop_rate, byte_rate })
+    }
+}
+
+impl CustomDelegate {
+    fn execute_with(&self, mut handed: rl_delegate_context<'_, '_, '_>) -> runtime::Result<()> {
+        // SAFETY: the caller's function, with arguments that live for the call.
+        called(unsafe { (self.functions.execute)(self.delegate, &raw mut handed, self.functions.user_data) })
+    }
+
+    fn device_functions(&self) -> runtime::Result<&Arc<Device>> {
+        self.functions.device.as_ref().ok_or_else(|| callback::failed(null("backend->device")))
     }
 }
 
@@ -163,11 +261,75 @@ impl Delegate for CustomDelegate {
     }
 
     fn execute_until(&mut self, context: &DelegateContext<'_>, interrupts: Interrupts<'_>) -> runtime::Result<()> {
-        let mut handed = rl_delegate_context { context, interrupts, lent: Scratch::default() };
-        // SAFETY: the caller's function, with arguments that live for the call.
-        let status = unsafe { (self.functions.execute)(self.delegate, &raw mut handed, self.functions.user_data) };
-        // SAFETY: NULL, or a status that the function gave away.
-        unsafe { take(status) }.map_err(callback::failed)
+        self.execute_with(rl_delegate_context::plain(context, interrupts))
+    }
+
+    fn call(&mut self, call: &mut Call<'_, '_>) -> runtime::Result<()> {
+        self.execute_with(rl_delegate_context::of(call))
+    }
+
+    fn device(&mut self) -> Option<&mut dyn DeviceDelegate> {
+        if self.functions.device.is_some() { Some(self) } else { None }
+    }
+
+    fn state(&self, index: usize) -> Option<StateInfo<'_>> {
+        let (key, bytes) = self.states.get(index)?;
+        Some(StateInfo { key, bytes: *bytes })
+    }
+
+    fn new_state(&mut self, index: usize) -> runtime::Result<Box<dyn State>> {
+        let Some((states, (_, bytes))) = self.functions.states.as_ref().zip(self.states.get(index)) else {
+            return Err(callback::failed(Status::invalid(format!("the delegate has no state {index}"))));
+        };
+        // SAFETY: the backend made the delegate.
+        Ok(Box::new(unsafe { CustomState::new(states, self.delegate, index, *bytes) }?))
+    }
+
+    fn set_option(&mut self, name: &str, value: OptionValue<'_>) -> runtime::Result<()> {
+        let name = CString::new(name).map_err(|_| callback::failed(Status::invalid("a name with a NUL")));
+        let (name, value) = (name?, option_to_c(value));
+        let set = self.functions.set_option.ok_or_else(|| callback::failed(null("backend->set_option")))?;
+        // SAFETY: the caller's function, with a delegate that it made and arguments that live for the call.
+        called(unsafe { set(self.delegate, name.as_ptr(), &raw const value, self.functions.user_data) })
+    }
+}
+
+impl DeviceDelegate for CustomDelegate {
+    fn memory(&self, argument: usize) -> MemoryKind {
+        // SAFETY: the backend made the delegate.
+        self.functions
+            .device
+            .as_ref()
+            .map_or(MemoryKind::Host, |device| unsafe { device.memory(self.delegate, argument) })
+    }
+
+    fn allocate(&mut self, bytes: usize) -> runtime::Result<Box<dyn DeviceBuffer>> {
+        let device = self.device_functions()?;
+        // SAFETY: the backend made the delegate.
+        Ok(Box::new(unsafe { CustomBuffer::new(device, self.delegate, bytes) }?))
+    }
+
+    fn submit(&mut self, call: &mut Call<'_, '_>) -> runtime::Result<()> {
+        self.execute_with(rl_delegate_context::of(call))
+    }
+
+    fn poll(&mut self, call: &mut Call<'_, '_>) -> runtime::Result<Poll<()>> {
+        let device = self.device_functions()?;
+        // SAFETY: the backend made the delegate.
+        unsafe { device.poll(self.delegate, rl_delegate_context::of(call)) }
+    }
+
+    fn wait(&mut self) -> runtime::Result<()> {
+        let device = self.device_functions()?;
+        // SAFETY: the backend made the delegate.
+        unsafe { device.wait(self.delegate) }
+    }
+
+    fn cancel(&mut self) {
+        if let Some(device) = &self.functions.device {
+            // SAFETY: the backend made the delegate.
+            unsafe { device.cancel(self.delegate) }
+        }
     }
 }
 
@@ -226,65 +388,22 @@ pub unsafe extern "C" fn rl_init_named_data(
     })
 }
 
-/// Returns the number of inputs; 0 for NULL.
+/// Reads an option that the backend declares: the value that the program was loaded with, or the default. A string lives
+/// until `rl_backend.init` returns.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_delegate_num_inputs(context: *const rl_delegate_context<'_, '_>) -> usize {
-    guard_or(0, || {
-        // SAFETY: NULL or the context of this call.
-        unsafe { context.as_ref() }.map_or(0, |context| context.context.num_inputs())
-    })
-}
-
-/// Reads an input: a tensor or a number. Memory that the value points at lives until the delegate returns, and must not
-/// be written.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_delegate_input(
-    context: *mut rl_delegate_context<'_, '_>,
-    index: usize,
+pub unsafe extern "C" fn rl_init_option(
+    context: *const rl_init_context<'_, '_, '_>,
+    name: *const c_char,
     value: *mut rl_value,
 ) -> *mut rl_status {
     guard(|| {
-        // SAFETY: NULL or the context of this call, which no other function uses now.
-        let context = unsafe { context.as_mut() }.ok_or_else(|| null("context"))?;
-        let input = match context.context.input_scalar(index) {
-            Ok(Scalar::Int(value)) => rl_value::int(value),
-            Ok(Scalar::Double(value)) => rl_value::double(value),
-            Ok(Scalar::Bool(value)) => rl_value::bool(value),
-            Err(_) => read(&context.context.input(index)?, &mut context.lent),
-        };
-        // SAFETY: the caller's variable.
-        unsafe { set(value, "value", input) }
-    })
-}
-
-/// Sets the sizes of an output and returns its memory for writing, once in a call, as `rl_kernel_output` does. Outputs
-/// are counted from 0.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_delegate_output(
-    context: *mut rl_delegate_context<'_, '_>,
-    index: usize,
-    sizes: *const i64,
-    rank: usize,
-    tensor: *mut rl_tensor,
-) -> *mut rl_status {
-    guard(|| {
-        // SAFETY: NULL or the context of this call, which no other function uses now.
-        let context = unsafe { context.as_mut() }.ok_or_else(|| null("context"))?;
-        // SAFETY: as the caller promises.
-        let sizes = unsafe { new_sizes(sizes, rank) }?;
-        let written = written(context.context.output(index)?, sizes, &mut context.lent)?;
-        // SAFETY: the caller's variable.
-        unsafe { set(tensor, "tensor", written) }
-    })
-}
-
-/// Checks, between steps of a long call, whether the call must end: its interrupt is set, or its time limit is reached.
-/// If so, the delegate returns the status.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_delegate_check(context: *const rl_delegate_context<'_, '_>) -> *mut rl_status {
-    guard(|| {
         // SAFETY: NULL or the context of this call.
-        let context = unsafe { context.as_ref() }.ok_or_else(|| null("context"))?;
-        Ok(context.interrupts.check(0, 1)?)
+        let context = unsafe { reference(context, "context") }?;
+        // SAFETY: NULL or a string.
+        let name = unsafe { text(name, "name") }?;
+        let undeclared = || Status::invalid(format!("the backend declares no option `{name}`"));
+        let option = option_to_c(context.0.option(name).ok_or_else(undeclared)?);
+        // SAFETY: the caller's variable.
+        unsafe { set(value, "value", option) }
     })
 }

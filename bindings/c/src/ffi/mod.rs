@@ -12,13 +12,23 @@ mod module;
 
 mod session;
 
+mod limits;
+
 mod meta;
 
 mod registry;
 
 mod kernel;
 
+mod option;
+
 mod backend;
+
+mod delegate;
+
+mod state;
+
+mod device;
 
 #[cfg(feature = "compiler")]
 mod compile;

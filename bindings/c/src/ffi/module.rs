@@ -5,9 +5,10 @@ use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use rushlight::runtime::{Event, OptionValue, StableBytes};
+use rushlight::runtime::{DelegateEvent, DelegateTracer, Event, OptionValue, StableBytes};
 use rushlight::{Code, LoadMode, Module, ModuleBuilder, Tensor};
 
+use super::delegate::rl_delegate_event;
 use super::interrupt::{flag, rl_interrupt};
 use super::meta::rl_meta;
 use super::registry::rl_registry;
@@ -37,6 +38,8 @@ pub struct Inner {
     dims: Vec<usize>,
     lent: Lent,
     attribute: Option<(Tensor, Dims)>,
+    /// The device that `rl_module_limits` described last.
+    pub device: String,
 }
 
 /// Ways to load a file into memory.
@@ -146,6 +149,23 @@ pub struct rl_event {
 /// Receives the events of a call, on its thread. It must not throw exceptions or jump out of the call.
 pub type rl_event_fn = Option<unsafe extern "C" fn(event: *const rl_event, user_data: *mut c_void)>;
 
+/// The kind of report about an event of a delegate.
+#[repr(u32)]
+#[allow(dead_code, reason = "for C")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum rl_phase {
+    RL_PHASE_BEGIN = 0,
+    RL_PHASE_END = 1,
+    /// A whole event, timed by the clock of a device.
+    RL_PHASE_TIMED = 2,
+}
+
+/// Receives an event of a delegate and its `rl_phase`, on the thread of the call. `start` and `end` are nanoseconds of the
+/// device's clock for `RL_PHASE_TIMED`, else 0. It must not throw exceptions or jump out of the call.
+pub type rl_delegate_event_fn = Option<
+    unsafe extern "C" fn(event: *const rl_delegate_event, phase: u32, start: u64, end: u64, user_data: *mut c_void),
+>;
+
 /// Options of a call. `RL_RUN_OPTIONS_INIT` has the defaults, which are all zero.
 #[repr(C)]
 pub struct rl_run_options {
@@ -167,6 +187,9 @@ pub struct rl_run_options {
     /// Receives events; `event_data` is passed to it. May be NULL.
     pub on_event: rl_event_fn,
     pub event_data: *mut c_void,
+    /// Receives the events of delegates, between the beginning and the end of their `RL_EVENT_DELEGATE`; `event_data` is
+    /// passed to it. May be NULL.
+    pub on_delegate_event: rl_delegate_event_fn,
 }
 
 // SAFETY: integers, pointers, and a function that may be NULL.
@@ -261,9 +284,17 @@ pub unsafe fn builder(given: *const rl_load_options) -> Result<ModuleBuilder> {
 unsafe fn backend_option<'a>(option: &'a rl_backend_option) -> Result<(&'a str, &'a str, OptionValue<'a>)> {
     // SAFETY: strings.
     let (backend, name) = unsafe { (text(option.backend, "backend")?, text(option.name, "name")?) };
-    let value = &option.value;
+    // SAFETY: as the caller promises.
+    Ok((backend, name, unsafe { option_value(name, &option.value) }?))
+}
+
+/// Reads the value of an option.
+///
+/// # Safety
+/// The value is as its description says, for `'a`.
+pub unsafe fn option_value<'a>(name: &str, value: &rl_value) -> Result<OptionValue<'a>> {
     // SAFETY: the kind selects the field of the union, and a string is as the caller promises.
-    let value = unsafe {
+    Ok(unsafe {
         match value {
             value if value.is(rl_kind::RL_KIND_BOOL) => OptionValue::Bool(value.r#as.boolean != 0),
             value if value.is(rl_kind::RL_KIND_INT) => OptionValue::Int(value.r#as.integer),
@@ -273,14 +304,14 @@ unsafe fn backend_option<'a>(option: &'a rl_backend_option) -> Result<(&'a str, 
                 return Err(Status::new(Code::InvalidType, message));
             }
         }
-    };
-    Ok((backend, name, value))
+    })
 }
 
 impl rl_module {
     fn of(loaded: Module) -> Self {
         let names = loaded.method_names().map(c_string).collect();
-        let inner = Inner { module: loaded, dims: Vec::new(), lent: Lent::default(), attribute: None };
+        let (dims, lent, device) = (Vec::new(), Lent::default(), String::new());
+        let inner = Inner { module: loaded, dims, lent, attribute: None, device };
         Self { names, inner: Mutex::new(inner) }
     }
 
@@ -426,7 +457,8 @@ pub unsafe extern "C" fn rl_module_set_option(
         // SAFETY: as its description says.
         let (backend, name, value) = unsafe { backend_option(option) }?;
         let mut inner = module.lock()?;
-        Ok(inner.module.set_option(backend, name, value)?)
+        callback::forget();
+        inner.module.set_option(backend, name, value).map_err(callback::explained)
     })
 }
 
@@ -539,8 +571,15 @@ impl Inner {
                 unsafe { on_event(&raw const event, options.event_data) }
             }
         });
+        let on_delegate = options.on_delegate_event.map(|on_event| {
+            DelegateCallback(move |event: DelegateEvent<'_>, phase: rl_phase, start: u64, end: u64| {
+                let event = rl_delegate_event::of(event);
+                // SAFETY: the caller's function, with an event that lives for the call.
+                unsafe { on_event(&raw const event, phase as u32, start, end, options.event_data) }
+            })
+        });
         // SAFETY: NULL or a live interrupt.
-        let mut tracer = Tracer { interrupt: unsafe { flag(options.interrupt) }, on_event };
+        let mut tracer = Tracer { interrupt: unsafe { flag(options.interrupt) }, on_event, on_delegate };
         callback::forget();
         // SAFETY: NULL or a live session.
         let session = unsafe { options.session.as_ref() };
@@ -611,6 +650,23 @@ fn is_apart(lent: &Lent, address: usize, size: usize) -> bool {
         let is_empty = size == 0 || tensor.nbytes == 0;
         is_empty || start.saturating_add(tensor.nbytes) <= address || address.saturating_add(size) <= start
     })
+}
+
+/// Passes the events of delegates to a function.
+struct DelegateCallback<F>(F);
+
+impl<F: Fn(DelegateEvent<'_>, rl_phase, u64, u64)> DelegateTracer for DelegateCallback<F> {
+    fn begin(&self, event: DelegateEvent<'_>) {
+        self.0(event, rl_phase::RL_PHASE_BEGIN, 0, 0);
+    }
+
+    fn end(&self, event: DelegateEvent<'_>) {
+        self.0(event, rl_phase::RL_PHASE_END, 0, 0);
+    }
+
+    fn timed(&self, event: DelegateEvent<'_>, start: u64, end: u64) {
+        self.0(event, rl_phase::RL_PHASE_TIMED, start, end);
+    }
 }
 
 fn described(event: Event<'_>, begins: bool) -> rl_event {

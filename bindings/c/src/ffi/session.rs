@@ -1,11 +1,14 @@
 //! Sessions: independent states over a module's weights.
 
+use std::ffi::c_void;
 use std::sync::{Mutex, MutexGuard};
+use std::task::Poll;
 
 use rushlight::Session;
 
 use super::module::rl_module;
-use super::{Result, free, guard, hand_out, locked, reference, rl_status};
+use super::state::rl_write_fn;
+use super::{Result, elements, free, guard, hand_out, locked, null, reference, rl_status};
 use crate::callback;
 
 /// State of one user of a module, such as a KV cache. Code and weights stay in the module. Threads: as a module.
@@ -42,7 +45,8 @@ pub unsafe extern "C" fn rl_session_clear(session: *mut rl_session) -> *mut rl_s
     guard(|| {
         // SAFETY: NULL or a live session.
         let session = unsafe { reference(session, "session") }?;
-        Ok(session.lock()?.clear()?)
+        callback::forget();
+        session.lock()?.clear().map_err(callback::explained)
     })
 }
 
@@ -52,7 +56,8 @@ pub unsafe extern "C" fn rl_session_rewind(session: *mut rl_session, length: usi
     guard(|| {
         // SAFETY: NULL or a live session.
         let session = unsafe { reference(session, "session") }?;
-        Ok(session.lock()?.rewind(length)?)
+        callback::forget();
+        session.lock()?.rewind(length).map_err(callback::explained)
     })
 }
 
@@ -62,8 +67,55 @@ pub unsafe extern "C" fn rl_session_fork(session: *mut rl_session, fork: *mut *m
     guard(|| {
         // SAFETY: NULL or a live session.
         let session = unsafe { reference(session, "session") }?;
+        let make = || {
+            callback::forget();
+            Ok(rl_session(Mutex::new(session.lock()?.fork().map_err(callback::explained)?)))
+        };
         // SAFETY: NULL or the caller's variable.
-        unsafe { hand_out(fork, "fork", || Ok(rl_session(Mutex::new(session.lock()?.fork()?)))) }
+        unsafe { hand_out(fork, "fork", make) }
+    })
+}
+
+/// Passes all states to `write`, in bytes that `rl_session_restore` reads. Backends may not support it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_session_save(
+    session: *mut rl_session,
+    write: rl_write_fn,
+    write_data: *mut c_void,
+) -> *mut rl_status {
+    guard(|| {
+        // SAFETY: NULL or a live session.
+        let session = unsafe { reference(session, "session") }?;
+        let write = write.ok_or_else(|| null("write"))?;
+        let mut session = session.lock()?;
+        callback::forget();
+        let bytes = loop {
+            // Pending while a device copies a state to the host.
+            match session.save().map_err(callback::explained)? {
+                Poll::Ready(bytes) => break bytes,
+                Poll::Pending => std::thread::yield_now(),
+            }
+        };
+        // SAFETY: the caller's function, with bytes that live for the call.
+        unsafe { write(bytes.as_ptr().cast(), bytes.len(), write_data) };
+        Ok(())
+    })
+}
+
+/// Sets all states to saved ones, of a session of the same program. The bytes are untrusted.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_session_restore(
+    session: *mut rl_session,
+    data: *const c_void,
+    size: usize,
+) -> *mut rl_status {
+    guard(|| {
+        // SAFETY: NULL or a live session.
+        let session = unsafe { reference(session, "session") }?;
+        // SAFETY: NULL, or bytes of the caller's.
+        let bytes = unsafe { elements(data.cast::<u8>(), size, "data") }?;
+        callback::forget();
+        session.lock()?.restore(bytes).map_err(callback::explained)
     })
 }
 
