@@ -159,7 +159,7 @@ impl<'py> Argument<'py> {
     pub fn input(&self) -> Result<Input<'_>, rushlight::Error> {
         Ok(match self {
             Self::Array(array) => array.view()?.into(),
-            Self::Own(tensor) => tensor.inner.view()?.into(),
+            Self::Own(tensor) => tensor.elements.view()?.into(),
             Self::Int(v) => Input::Int(*v),
             Self::Double(v) => Input::Double(*v),
             Self::Bool(v) => Input::Bool(*v),
@@ -218,14 +218,14 @@ fn tensor_to_python<'py>(py: Python<'py>, tensor: rushlight::Tensor, kind: &Kind
     static ASARRAY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     match kind {
         Kind::Exchange(api) => api.to_object(py, tensor),
-        Kind::Own => Ok(Bound::new(py, Tensor { inner: tensor })?.into_any()),
+        Kind::Own => Ok(Bound::new(py, Tensor::from(tensor))?.into_any()),
         Kind::Numpy => {
             let from_dlpack = ASARRAY.get_or_try_init(py, || -> PyResult<Py<PyAny>> {
                 Ok(py.import("numpy")?.getattr("from_dlpack")?.unbind())
             })?;
             // NumPy has no bfloat16; such a result stays a rushlight.Tensor.
             let is_numpy = tensor.dtype() != rushlight::ScalarType::BFloat16;
-            let own = Bound::new(py, Tensor { inner: tensor })?.into_any();
+            let own = Bound::new(py, Tensor::from(tensor))?.into_any();
             if is_numpy { call(from_dlpack.bind(py), &PyTuple::new(py, [own])?, None) } else { Ok(own) }
         }
     }
@@ -233,5 +233,5 @@ fn tensor_to_python<'py>(py: Python<'py>, tensor: rushlight::Tensor, kind: &Kind
 
 /// Converts a result of the library to a Python object, for attributes.
 pub fn own(py: Python<'_>, result: Result<rushlight::Tensor, rushlight::Error>) -> PyResult<Bound<'_, Tensor>> {
-    Bound::new(py, Tensor { inner: error::map(py, result)? })
+    Bound::new(py, Tensor::from(error::map(py, result)?))
 }

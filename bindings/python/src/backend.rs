@@ -2,23 +2,19 @@
 
 use std::sync::{Arc, Mutex};
 
-use pyo3::IntoPyObjectExt;
-use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
-use pyo3::types::{PyComplex, PyDict, PyList, PyTuple};
-use rushlight::compiler::partition::{Backend, Compiled, Offer, OptionSpec, OptionValue, Part, Payload, set_option};
+use rushlight::compiler::partition::{
+    Backend, Canonical, Claim, Claims, Compiled, OptionSpec, OptionValue, Part, Payload, set_option,
+};
 use rushlight::graph::text::Detail;
-use rushlight::graph::{Arg, Constant, Def, Expr, Graph, Input, Layout, NodeId, Type, ValueId};
-use rushlight::graph::{Bytes, Error, ErrorKind};
+use rushlight::graph::{Bytes, Error, ErrorKind, NodeId, State};
 use rushlight_python_macros::guarded;
 
-use crate::array::own;
 use crate::callback;
 use crate::choice::{self, Given};
-use crate::ffi;
+use crate::graph::{Objects, method};
 use crate::interpreter::attached;
-use crate::tensor::Tensor;
 use crate::turns::locked;
 
 /// A backend in Python, for one compilation.
@@ -28,10 +24,13 @@ pub struct PythonBackend {
     /// `rushlight._backend.Adapter`, which checks the results of the user's object.
     adapter: Py<PyAny>,
     options: &'static [OptionSpec],
+    reads_metadata: bool,
+    /// The names of the user's functions that claim nodes and compile parts.
+    functions: (String, String),
     failure: Arc<Failure>,
 }
 
-/// The first exception that a backend raised. It is kept here because offers cannot fail.
+/// The first exception that a backend raised. It is kept here because some functions of backends cannot fail.
 #[derive(Debug, Default)]
 pub struct Failure(Mutex<Option<(Error, PyErr)>>);
 
@@ -68,7 +67,10 @@ impl PythonBackend {
         let failure = Arc::<Failure>::default();
         let name = adapter.getattr("name")?.extract()?;
         let options = choice::declared(adapter.getattr("options")?.extract()?);
-        Ok((Self { name, adapter: adapter.clone().unbind(), options, failure: failure.clone() }, failure))
+        let reads_metadata = adapter.getattr("reads_metadata")?.extract()?;
+        let functions = adapter.getattr("functions")?.extract()?;
+        let adapter = adapter.clone().unbind();
+        Ok((Self { name, adapter, options, reads_metadata, functions, failure: failure.clone() }, failure))
     }
 
     /// Returns the error of a failed call of the user's code, and keeps it.
@@ -96,32 +98,84 @@ impl Backend for PythonBackend {
         })
     }
 
-    fn offer(&self, graph: &Graph, node: NodeId) -> Offer {
+    fn reads_metadata(&self) -> bool {
+        self.reads_metadata
+    }
+
+    fn claim(&self, canonical: &Canonical<'_>, claims: &mut Claims) -> Result<(), Error> {
         if self.failure.is_set() {
-            return Offer::Leave("the backend failed before".into());
+            return Err(Error::new(ErrorKind::Backend, format!("the backend `{}` failed before", self.name)));
         }
-        let reason = attached(|py| -> Result<Option<String>, Error> {
-            let objects = Objects::of(graph, self.adapter.bind(py));
-            let offered = objects.node(node).and_then(|node| method(self.adapter.bind(py), "partition", (node,)));
-            let reason = offered.and_then(|reason| reason.extract());
-            reason.map_err(|cause| self.fail(py, "partition", cause, |error| graph.locate(error, node)))
-        });
-        match reason {
-            Ok(None) => Offer::Take,
-            Ok(Some(reason)) => Offer::Leave(reason),
-            Err(error) => Offer::Leave(error.message().into()),
-        }
+        attached(|py| {
+            let adapter = self.adapter.bind(py);
+            let claimed = Objects::of_method(canonical, adapter).and_then(|shown| method(adapter, "claim", (shown,)));
+            claimed.and_then(|claimed| claimed.extract::<Claimed>()).map(|claimed| claimed.add_to(claims)).map_err(
+                |cause| {
+                    let asked = adapter.getattr("asked").and_then(|asked| asked.extract::<Option<u32>>());
+                    let locate = |error| match asked {
+                        Ok(Some(node)) if canonical.graph.nodes.get(NodeId::new(node)).is_some() => {
+                            canonical.graph.locate(error, NodeId::new(node))
+                        }
+                        _ => error,
+                    };
+                    self.fail(py, &self.functions.0, cause, locate)
+                },
+            )
+        })
+    }
+
+    fn owns_state(&self, state: &State) -> bool {
+        attached(|py| {
+            let adapter = self.adapter.bind(py);
+            let owns = Objects::of_state(state, adapter).and_then(|state| method(adapter, "owns_state", (state,)));
+            owns.and_then(|owns| owns.extract()).unwrap_or_else(|cause| {
+                self.fail(py, "owns_state", cause, |error| error);
+                false
+            })
+        })
     }
 
     fn compile(&self, part: &Part) -> Result<Compiled, Error> {
-        let graph = part.graph()?;
         let (text, _) = part.model.to_text(Detail::Review)?;
         attached(|py| {
             let adapter = self.adapter.bind(py);
-            let payload = Objects::of(graph, adapter).part(part, &text);
-            let payload = payload.and_then(|part| method(adapter, "preprocess", (part,))).and_then(payload_of);
-            payload.map(Compiled::from).map_err(|cause| self.fail(py, "preprocess", cause, |error| error))
+            let payload = Objects::of_part(part, &text, adapter);
+            let payload = payload.and_then(|part| method(adapter, "compile", (part,))).and_then(payload_of);
+            payload.map(Compiled::from).map_err(|cause| self.fail(py, &self.functions.1, cause, |error| error))
         })
+    }
+}
+
+/// The claims of an adapter on a method.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+struct Claimed {
+    /// Numbers of nodes, with the kinds of claims. A refusal has a reason.
+    claims: Vec<(u32, String, String)>,
+    /// Numbers of nodes, with their tags.
+    tags: Vec<(u32, String)>,
+    /// Tags, with names and values of options.
+    options: Vec<(String, String, Given)>,
+}
+
+impl Claimed {
+    fn add_to(self, claims: &mut Claims) {
+        for (node, kind, reason) in self.claims {
+            let claim = match kind.as_str() {
+                "take" => Claim::Take,
+                "inner" => Claim::Inner,
+                "copy" => Claim::Copy,
+                "decompose" => Claim::Decompose,
+                _ => Claim::Refuse(reason),
+            };
+            claims.set(NodeId::new(node), claim);
+        }
+        for (node, tag) in self.tags {
+            claims.set_tag(NodeId::new(node), &tag);
+        }
+        for (tag, name, value) in self.options {
+            claims.set_option(&tag, &name, value.value());
+        }
     }
 }
 
@@ -144,20 +198,6 @@ pub fn set_options(py: Python<'_>, adapter: &Bound<'_, PyAny>, given: Vec<(Strin
     Ok(())
 }
 
-/// Values that convert to a tuple of arguments.
-trait Arguments<'py>: IntoPyObject<'py, Target = PyTuple, Output = Bound<'py, PyTuple>, Error = PyErr> {}
-
-impl<'py, T> Arguments<'py> for T where
-    T: IntoPyObject<'py, Target = PyTuple, Output = Bound<'py, PyTuple>, Error = PyErr>
-{
-}
-
-/// Calls a method of an object.
-fn method<'py>(object: &Bound<'py, PyAny>, name: &str, arguments: impl Arguments<'py>) -> PyResult<Bound<'py, PyAny>> {
-    let function = object.getattr(name)?;
-    ffi::call(&function, &arguments.into_pyobject(object.py())?, None)
-}
-
 type Blobs = Vec<(String, PyBackedBytes)>;
 
 fn payload_of(payload: Bound<'_, PyAny>) -> PyResult<Payload> {
@@ -168,128 +208,4 @@ fn payload_of(payload: Bound<'_, PyAny>) -> PyResult<Payload> {
         named_data: named.into_iter().map(|(key, value)| (key, Bytes::new(value).into())).collect(),
         precisions: Vec::new(),
     })
-}
-
-/// The constants of a part, read one by one.
-#[pyclass(frozen, module = "rushlight")]
-pub struct Constants {
-    constants: Vec<Constant>,
-}
-
-#[guarded]
-#[pymethods]
-impl Constants {
-    /// A copy of a constant.
-    fn read<'py>(&self, py: Python<'py>, index: usize) -> PyResult<Bound<'py, Tensor>> {
-        let constant = self.constants.get(index).ok_or_else(|| PyIndexError::new_err(index))?;
-        let read = py.detach(|| -> Result<rushlight::Tensor, rushlight::Error> {
-            rushlight::Tensor::from_bytes(constant.ty.dtype, &constant.sizes()?, &constant.read()?)
-        });
-        own(py, read)
-    }
-}
-
-/// Makes the Python objects for a graph.
-struct Objects<'a, 'py> {
-    graph: &'a Graph,
-    adapter: &'a Bound<'py, PyAny>,
-}
-
-impl<'a, 'py> Objects<'a, 'py> {
-    fn of(graph: &'a Graph, adapter: &'a Bound<'py, PyAny>) -> Self {
-        Self { graph, adapter }
-    }
-
-    fn make(&self, class: &str, fields: impl Arguments<'py>) -> PyResult<Bound<'py, PyAny>> {
-        method(self.adapter, class, fields)
-    }
-
-    fn part(&self, part: &Part, text: &str) -> PyResult<Bound<'py, PyAny>> {
-        let (graph, py) = (self.graph, self.adapter.py());
-        let mut inputs = Vec::new();
-        for input in &graph.inputs {
-            inputs.push(match input {
-                Input::Value(value) => self.value(*value)?,
-                Input::Literal(literal) => self.arg(literal)?,
-            });
-        }
-        let outputs: Vec<_> = graph.outputs.iter().map(|output| self.arg(output)).collect::<PyResult<_>>()?;
-        let nodes = &graph.blocks[graph.body].nodes;
-        let nodes: Vec<_> = nodes.iter().map(|node| self.node(*node)).collect::<PyResult<_>>()?;
-        let (mut values, mut constants) = (Vec::new(), Vec::new());
-        for (id, value) in graph.values.iter() {
-            if let Def::Constant(constant) = value.def {
-                values.push(self.value(id)?);
-                constants.push(part.model.constants[constant].clone());
-            }
-        }
-        let constants = Bound::new(py, Constants { constants })?;
-        self.make("part", (&part.method, inputs, outputs, nodes, values, constants, text))
-    }
-
-    fn node(&self, id: NodeId) -> PyResult<Bound<'py, PyAny>> {
-        let (graph, py) = (self.graph, self.adapter.py());
-        let node = &graph.nodes[id];
-        let origin = &graph.origins[node.origin];
-        let args = PyDict::new(py);
-        let mut used = Vec::new();
-        for (index, arg) in node.args.iter().enumerate() {
-            arg.for_each_value(&mut |value| used.push(value));
-            match node.op.schema().and_then(|schema| schema.params.get(index)) {
-                Some(param) => args.set_item(&param.name, self.arg(arg)?)?,
-                None => args.set_item(index, self.arg(arg)?)?,
-            }
-        }
-        let values = |ids: &[ValueId]| ids.iter().map(|id| self.value(*id)).collect::<PyResult<Vec<_>>>();
-        let (inputs, outputs) = (values(&used)?, values(&node.results)?);
-        self.make("node", (&origin.node, node.op.name(), args, inputs, outputs, &origin.module, origin.line()))
-    }
-
-    fn value(&self, id: ValueId) -> PyResult<Bound<'py, PyAny>> {
-        let (value, py) = (&self.graph.values[id], self.adapter.py());
-        let number = || (py.None().into_bound(py), py.None().into_bound(py));
-        let (dtype, (shape, dim_order)) = match &value.ty {
-            Type::Tensor(ty) => {
-                let shape: Vec<_> = ty.shape.iter().map(|size| self.size(size)).collect::<PyResult<_>>()?;
-                let dim_order = PyTuple::new(py, &ty.dim_order)?;
-                (ty.dtype.long_name(), (PyTuple::new(py, shape)?.into_any(), dim_order.into_any()))
-            }
-            Type::Int(_) => ("int", number()),
-            Type::Float => ("float", number()),
-            Type::Bool => ("bool", number()),
-        };
-        let is_constant = matches!(value.def, Def::Constant(_));
-        self.make("value", (&value.name, dtype, shape, dim_order, is_constant, id.index()))
-    }
-
-    /// Returns an int, or a `SymInt` if the size is known only at run time.
-    fn size(&self, size: &Expr) -> PyResult<Bound<'py, PyAny>> {
-        if let Some(size) = size.as_int() {
-            return size.into_bound_py_any(self.adapter.py());
-        }
-        let (min, max) = size.range(&self.graph.symbols);
-        self.make("size", (size.display(&self.graph.symbols).to_string(), min, max))
-    }
-
-    fn arg(&self, arg: &Arg) -> PyResult<Bound<'py, PyAny>> {
-        let py = self.adapter.py();
-        match arg {
-            Arg::None => Ok(py.None().into_bound(py)),
-            Arg::Value(value) => self.value(*value),
-            Arg::Int(size) => self.size(size),
-            Arg::Float(v) => v.into_bound_py_any(py),
-            Arg::Bool(v) => v.into_bound_py_any(py),
-            Arg::Str(text) | Arg::Device(text) => text.into_bound_py_any(py),
-            Arg::Complex(real, imaginary) => Ok(PyComplex::from_doubles(py, *real, *imaginary).into_any()),
-            Arg::DType(dtype) => dtype.long_name().into_bound_py_any(py),
-            Arg::Layout(Layout::Strided) => "strided".into_bound_py_any(py),
-            Arg::Layout(Layout::Sparse) => "sparse".into_bound_py_any(py),
-            Arg::MemoryFormat(format) => format.to_string().into_bound_py_any(py),
-            Arg::List(items) => {
-                let items: Vec<_> = items.iter().map(|item| self.arg(item)).collect::<PyResult<_>>()?;
-                Ok(PyList::new(py, items)?.into_any())
-            }
-            Arg::Block(_) => "block".into_bound_py_any(py),
-        }
-    }
 }

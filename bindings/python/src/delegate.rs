@@ -2,14 +2,19 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 
 use pyo3::IntoPyObjectExt;
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::types::{PyByteArray, PyBytes, PyDict, PySlice};
 use rushlight::Scalar;
 use rushlight::compiler::debug_map::DEBUG_MAP_KEY;
-use rushlight::runtime::{self, Backend, Delegate, DelegateContext, DelegateHandle, InitContext};
+use rushlight::runtime::{
+    self, Backend, Call, Code, Delegate, DelegateContext, DelegateHandle, Detail, InitContext, State, StateInfo,
+};
 use rushlight_python_macros::guarded;
 
 use crate::callback;
@@ -19,8 +24,8 @@ use crate::turns::locked;
 /// A backend for one module.
 struct PythonBackend {
     name: String,
-    /// `init(method, data, compile_specs, named_data)` returns the number of outputs, and `execute(inputs)`. The latter
-    /// returns that many results.
+    /// `init(method, data, compile_specs, named_data)` returns the number of outputs, the initial contents of states by
+    /// name, and `execute(inputs, states)`. The latter returns that many results.
     init: Py<PyAny>,
     /// The named data of the module's programs. It is copied once, when the first delegate is made.
     named_data: PyOnceLock<Py<PyDict>>,
@@ -28,7 +33,14 @@ struct PythonBackend {
 
 struct PythonDelegate {
     outputs: usize,
+    states: Vec<(String, PyBackedBytes)>,
     execute: Py<PyAny>,
+}
+
+/// A state of a session. The delegate changes the bytes in place.
+struct PythonState {
+    initial: Vec<u8>,
+    data: Py<PyByteArray>,
 }
 
 /// The `init` functions of backends, by name.
@@ -90,8 +102,8 @@ impl Backend for PythonBackend {
             let specs: Vec<_> = context.compile_specs().map(|spec| (spec.key, PyBytes::new(py, spec.value))).collect();
             let data = PyBytes::new(py, context.payload);
             let made = callback::call(self.init.bind(py), (context.method, data, specs, named_data))?;
-            let (outputs, execute) = made.extract().map_err(callback::failed)?;
-            Ok(DelegateHandle::Boxed(Box::new(PythonDelegate { outputs, execute })))
+            let (outputs, states, execute) = made.extract().map_err(callback::failed)?;
+            Ok(DelegateHandle::Boxed(Box::new(PythonDelegate { outputs, states, execute })))
         })
     }
 }
@@ -111,16 +123,87 @@ impl Delegate for PythonDelegate {
     }
 
     fn execute(&mut self, context: &DelegateContext<'_>) -> runtime::Result<()> {
+        attached(|py| self.run(context, PyDict::new(py)))
+    }
+
+    fn call(&mut self, call: &mut Call<'_, '_>) -> runtime::Result<()> {
         attached(|py| {
-            let inputs = (0..context.num_inputs()).map(|index| input(py, context, index));
-            let inputs: Vec<Bound<'_, PyAny>> = inputs.collect::<runtime::Result<_>>()?;
-            let results = callback::call(self.execute.bind(py), (inputs,))?;
-            let results: Vec<Bound<'_, PyAny>> = results.extract().map_err(callback::failed)?;
-            for (index, result) in results.iter().enumerate() {
-                callback::write(result, context.output(index)?, context.num_inputs() + index)?;
+            let states = PyDict::new(py);
+            for (index, (name, _)) in self.states.iter().enumerate() {
+                let data = &call.states.get::<PythonState>(index)?.data;
+                states.set_item(name, data.bind(py)).map_err(callback::failed)?;
             }
-            Ok(())
+            self.run(&call.context, states)?;
+            (0..self.states.len()).try_for_each(|index| call.states.get::<PythonState>(index)?.check(py))
         })
+    }
+
+    fn state(&self, index: usize) -> Option<StateInfo<'_>> {
+        let (key, initial) = self.states.get(index)?;
+        Some(StateInfo { key, bytes: initial.len() })
+    }
+
+    fn new_state(&mut self, index: usize) -> runtime::Result<Box<dyn State>> {
+        let none = || runtime::Error::new(Code::InvalidState, Detail::Text("the delegate has no such state"));
+        let (_, initial) = self.states.get(index).ok_or_else(none)?;
+        let data = attached(|py| PyByteArray::new(py, initial).unbind());
+        Ok(Box::new(PythonState { initial: initial.to_vec(), data }))
+    }
+}
+
+impl PythonDelegate {
+    /// Runs a call. `states` has the bytes of each state by its name.
+    fn run(&self, context: &DelegateContext<'_>, states: Bound<'_, PyDict>) -> runtime::Result<()> {
+        let py = states.py();
+        let inputs = (0..context.num_inputs()).map(|index| input(py, context, index));
+        let inputs: Vec<Bound<'_, PyAny>> = inputs.collect::<runtime::Result<_>>()?;
+        let results = callback::call(self.execute.bind(py), (inputs, states))?;
+        let results: Vec<Bound<'_, PyAny>> = results.extract().map_err(callback::failed)?;
+        for (index, result) in results.iter().enumerate() {
+            callback::write(result, context.output(index)?, context.num_inputs() + index)?;
+        }
+        Ok(())
+    }
+}
+
+impl PythonState {
+    /// Fails if the delegate changed the number of bytes.
+    fn check(&self, py: Python<'_>) -> runtime::Result<()> {
+        let (len, expected) = (self.data.bind(py).len(), self.initial.len());
+        if len == expected {
+            return Ok(());
+        }
+        let text = format!("a delegate changed the size of its state: expected {expected} bytes, got {len}");
+        Err(callback::failed(PyValueError::new_err(text)))
+    }
+
+    /// Replaces the content by as many bytes.
+    fn set(&self, py: Python<'_>, bytes: &[u8]) -> runtime::Result<()> {
+        let all = PySlice::full(py);
+        self.data.bind(py).as_any().set_item(all, PyBytes::new(py, bytes)).map_err(callback::failed)
+    }
+}
+
+impl State for PythonState {
+    fn clear(&mut self) -> runtime::Result<()> {
+        attached(|py| self.set(py, &self.initial))
+    }
+
+    fn fork(&self) -> runtime::Result<Box<dyn State>> {
+        let data = attached(|py| PyByteArray::new(py, &self.data.bind(py).to_vec()).unbind());
+        Ok(Box::new(Self { initial: self.initial.clone(), data }))
+    }
+
+    fn save(&mut self, to: &mut Vec<u8>) -> runtime::Result<Poll<()>> {
+        attached(|py| to.extend(self.data.bind(py).to_vec()));
+        Ok(Poll::Ready(()))
+    }
+
+    fn restore(&mut self, from: &[u8]) -> runtime::Result<()> {
+        if from.len() != self.initial.len() {
+            return Err(runtime::Error::new(Code::InvalidArgument, Detail::Text("a saved state of another size")));
+        }
+        attached(|py| self.set(py, from))
     }
 }
 

@@ -13,6 +13,7 @@ mod destructor;
 mod error;
 mod ffi;
 mod first_interpreter;
+mod graph;
 mod guard;
 mod interpreter;
 mod llm;

@@ -8,6 +8,7 @@ use pyo3::ffi::Py_buffer;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use pyo3::{IntoPyObjectExt, intern};
+use rushlight::graph::Bytes;
 use rushlight::runtime::{Bool8, Element};
 use rushlight::{ScalarType, TensorView};
 use rushlight_python_macros::guarded;
@@ -22,7 +23,65 @@ type Parts<'py> = (u8, Vec<usize>, Bound<'py, PyBytes>);
 /// A dense row-major tensor. Exports its memory through the buffer protocol and DLPack.
 #[pyclass(frozen, module = "rushlight")]
 pub struct Tensor {
-    pub inner: rushlight::Tensor,
+    pub elements: Elements,
+}
+
+/// The elements of a tensor.
+pub enum Elements {
+    Owned(rushlight::Tensor),
+    /// Those of a constant, in the memory of the model. Their address is a multiple of an element.
+    Shared {
+        dtype: ScalarType,
+        shape: Vec<usize>,
+        bytes: Bytes,
+    },
+}
+
+impl Elements {
+    fn dtype(&self) -> ScalarType {
+        match self {
+            Self::Owned(tensor) => tensor.dtype(),
+            Self::Shared { dtype, .. } => *dtype,
+        }
+    }
+
+    fn shape(&self) -> &[usize] {
+        match self {
+            Self::Owned(tensor) => tensor.shape(),
+            Self::Shared { shape, .. } => shape,
+        }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Owned(tensor) => tensor.bytes(),
+            Self::Shared { bytes, .. } => bytes,
+        }
+    }
+
+    /// The tensor as an input. Fails if its rank is above 16.
+    pub fn view(&self) -> Result<TensorView<'_>, rushlight::Error> {
+        Ok(TensorView::new(self.dtype(), self.shape(), self.bytes())?)
+    }
+}
+
+impl From<rushlight::Tensor> for Tensor {
+    fn from(tensor: rushlight::Tensor) -> Self {
+        Self { elements: Elements::Owned(tensor) }
+    }
+}
+
+impl Tensor {
+    /// Makes a tensor of a constant's elements. Copies them if they are not aligned.
+    pub fn shared(py: Python<'_>, dtype: ScalarType, shape: Vec<usize>, bytes: Bytes) -> PyResult<Bound<'_, Self>> {
+        let parts = if dtype.is_complex() { 2 } else { 1 };
+        let tensor = if bytes.as_ptr().addr().is_multiple_of((dtype.size() / parts).max(1)) {
+            Self { elements: Elements::Shared { dtype, shape, bytes } }
+        } else {
+            Self::from(error::map(py, rushlight::Tensor::from_bytes(dtype, &shape, &bytes))?)
+        };
+        Bound::new(py, tensor)
+    }
 }
 
 #[guarded]
@@ -31,41 +90,43 @@ impl Tensor {
     /// Sizes of the dimensions.
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        PyTuple::new(py, self.inner.shape())
+        PyTuple::new(py, self.elements.shape())
     }
 
     /// Name of the element type, such as `float32`.
     #[getter]
     fn dtype(&self) -> &'static str {
-        self.inner.dtype().long_name()
+        self.elements.dtype().long_name()
     }
 
     /// The elements as nested lists of Python numbers.
     fn tolist<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let numbers = elements(py, &self.inner)?;
-        nest(py, self.inner.shape(), &numbers)
+        let numbers = numbers(py, &error::map(py, self.elements.view())?)?;
+        nest(py, self.elements.shape(), &numbers)
     }
 
     /// The elements as bytes, row-major.
     fn tobytes(&self) -> &[u8] {
-        self.inner.bytes()
+        self.elements.bytes()
     }
 
     fn __len__(&self) -> PyResult<usize> {
-        self.inner.shape().first().copied().ok_or_else(|| PyTypeError::new_err("a tensor of rank 0 has no length"))
+        self.elements.shape().first().copied().ok_or_else(|| PyTypeError::new_err("a tensor of rank 0 has no length"))
     }
 
     /// The elements, those at the ends if they are many, with the shape and the element type.
     fn __repr__(&self) -> String {
         const HEAD: &str = "rushlight.Tensor(";
-        let elements = tensor_text::of(&self.inner, HEAD.len()).map(|text| text + ", ").unwrap_or_default();
-        format!("{HEAD}{elements}shape={:?}, dtype={})", self.inner.shape(), self.inner.dtype().long_name())
+        let view = self.elements.view().ok();
+        let elements = view.and_then(|view| tensor_text::of(&view, HEAD.len()));
+        let elements = elements.map(|text| text + ", ").unwrap_or_default();
+        format!("{HEAD}{elements}shape={:?}, dtype={})", self.elements.shape(), self.elements.dtype().long_name())
     }
 
     /// Pickles the tensor by its bytes.
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, Parts<'py>)> {
         let py = slf.py();
-        let tensor = &slf.get().inner;
+        let tensor = &slf.get().elements;
         let parts = (tensor.dtype().code(), tensor.shape().to_vec(), PyBytes::new(py, tensor.bytes()));
         Ok((py.get_type::<Self>().getattr(intern!(py, "_of_parts"))?, parts))
     }
@@ -75,14 +136,13 @@ impl Tensor {
     fn _of_parts(py: Python<'_>, dtype: u8, shape: Vec<usize>, bytes: &[u8]) -> PyResult<Self> {
         let unknown = || PyValueError::new_err(format!("no element type has the code {dtype}"));
         let dtype = ScalarType::from_code(dtype).ok_or_else(unknown)?;
-        Ok(Self { inner: error::map(py, rushlight::Tensor::from_bytes(dtype, &shape, bytes))? })
+        Ok(Self::from(error::map(py, rushlight::Tensor::from_bytes(dtype, &shape, bytes))?))
     }
 
     /// A DLPack capsule. Each holds a copy, so that its consumer may write to it.
     #[pyo3(signature = (**_options))]
     fn __dlpack__(&self, py: Python<'_>, _options: Option<&Bound<'_, PyDict>>) -> PyResult<Py<PyAny>> {
-        let copy =
-            error::map(py, self.inner.view().and_then(|view: TensorView<'_>| rushlight::Tensor::copy_of(&view)))?;
+        let copy = error::map(py, self.elements.view().and_then(|view| rushlight::Tensor::copy_of(&view)))?;
         ffi::capsule(py, copy)
     }
 
@@ -91,7 +151,7 @@ impl Tensor {
     }
 
     unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut Py_buffer, flags: c_int) -> PyResult<()> {
-        let tensor = &slf.get().inner;
+        let tensor = &slf.get().elements;
         let (dtype, shape, bytes) = (tensor.dtype(), tensor.shape(), tensor.bytes());
         // SAFETY: `view` comes from the interpreter; the class is frozen, so the bytes stay as long as `slf`.
         unsafe { ffi::fill_buffer(view, flags, slf.clone().into_any(), dtype, shape, bytes) }
@@ -103,13 +163,13 @@ impl Tensor {
     }
 }
 
-fn elements<'py>(py: Python<'py>, tensor: &rushlight::Tensor) -> PyResult<Vec<Bound<'py, PyAny>>> {
+fn numbers<'py>(py: Python<'py>, tensor: &TensorView<'_>) -> PyResult<Vec<Bound<'py, PyAny>>> {
     fn of<'py, T: Element, U: IntoPyObjectExt<'py>>(
         py: Python<'py>,
-        tensor: &rushlight::Tensor,
+        tensor: &TensorView<'_>,
         to: impl Fn(T) -> U,
     ) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        let elements = error::map(py, tensor.as_slice::<T>())?;
+        let elements = error::map(py, tensor.as_slice::<T>().map_err(rushlight::Error::from))?;
         elements.iter().map(|&v| to(v).into_bound_py_any(py)).collect()
     }
     match tensor.dtype() {

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use rushlight::runtime::{Bool8, Element};
-use rushlight::{ScalarType, Tensor};
+use rushlight::{ScalarType, TensorView};
 
 /// Maximum number of elements that are all written. Of larger tensors only the ends of each dimension are written, as
 /// for NumPy's arrays.
@@ -14,15 +14,15 @@ const EDGE: usize = 3;
 
 /// Writes `[[0.5, 1.0], [1.5, 2.0]]`, with a line for each row. Rows after the first are indented by `indent` spaces.
 /// `None` for elements that are not numbers in Python.
-pub fn of(tensor: &Tensor, indent: usize) -> Option<String> {
-    fn with<T: Element>(tensor: &Tensor, indent: usize, show: impl Fn(T) -> String) -> Option<String> {
+pub fn of(tensor: &TensorView<'_>, indent: usize) -> Option<String> {
+    fn with<T: Element>(tensor: &TensorView<'_>, indent: usize, show: impl Fn(T) -> String) -> Option<String> {
         let elements = tensor.as_slice::<T>().ok()?;
         // Rows without elements are written, too.
-        let shown = tensor.shape().iter().fold(1, |count: usize, &size| count.saturating_mul(size.max(1)));
+        let shown = tensor.sizes().iter().fold(1, |count: usize, &size| count.saturating_mul(size.max(1)));
         let edge = if shown > MAX_ELEMENTS { EDGE } else { usize::MAX };
         let mut text =
             Text { shown: String::new(), indent, edge, element: |at: usize| elements.get(at).map(|&e| show(e)) };
-        text.write(tensor.shape(), 0, elements.len(), 0);
+        text.write(tensor.sizes(), 0, elements.len(), 0);
         Some(text.shown)
     }
     match tensor.dtype() {

@@ -2,6 +2,7 @@ import os
 from typing import (
     Any,
     Callable,
+    Iterable,
     Iterator,
     Literal,
     Mapping,
@@ -178,10 +179,24 @@ class Value(NamedTuple):
     dim_order: Optional[tuple[int, ...]]
     is_constant: bool
     id: int
+    producer: Optional[int] = None
+    state: Optional[str] = None
     @property
     def is_static(self) -> bool: ...
 
 _Arg = Union[Value, SymInt, int, float, bool, str, complex, None, list[Any]]
+
+class Metadata:
+    @property
+    def nn_module_stack(self) -> list[tuple[str, str, str]]: ...
+    @property
+    def source_fn_stack(self) -> list[tuple[str, str]]: ...
+    @property
+    def torch_fn(self) -> Optional[tuple[str, str]]: ...
+    @property
+    def custom(self) -> dict[str, Any]: ...
+    @property
+    def from_node(self) -> list[Any]: ...
 
 class Node(NamedTuple):
     name: str
@@ -191,11 +206,50 @@ class Node(NamedTuple):
     outputs: list[Value]
     module: str
     source: Optional[str]
+    id: int
+    users: list[int]
+    is_returned: bool
+    debug_handle: Optional[int]
+    metadata: Optional[Metadata]
 
 class Constants(Mapping[Value, Tensor]):
     def __getitem__(self, value: Value) -> Tensor: ...
     def __iter__(self) -> Iterator[Value]: ...
     def __len__(self) -> int: ...
+
+class State:
+    name: str
+    dtype: str
+    shape: tuple[Union[int, SymInt], ...]
+    dim_order: tuple[int, ...]
+    value: Optional[Value]
+    update: Optional[Value]
+    @property
+    def initial(self) -> Tensor: ...
+
+class Method:
+    name: str
+    inputs: list[_Arg]
+    outputs: list[_Arg]
+    nodes: list[Node]
+    constants: Constants
+    states: list[State]
+    symbols: list[SymInt]
+    def node(self, id: int) -> Node: ...
+    def producer(self, value: Value) -> Optional[Node]: ...
+    def users(self, value: Value) -> list[Node]: ...
+    def is_claimed(self, node: Node) -> bool: ...
+    def is_constant(self, node: Node) -> bool: ...
+
+_Nodes = Union[Node, int, Iterable[Union[Node, int]]]
+
+class Claims:
+    def take(self, nodes: _Nodes, tag: str = "") -> None: ...
+    def inner(self, nodes: _Nodes, tag: str = "") -> None: ...
+    def copy(self, nodes: _Nodes) -> None: ...
+    def decompose(self, nodes: _Nodes) -> None: ...
+    def refuse(self, nodes: _Nodes, reason: str) -> None: ...
+    def set_options(self, options: _Options, tag: str = "") -> None: ...
 
 class Part(NamedTuple):
     method: str
@@ -204,11 +258,20 @@ class Part(NamedTuple):
     nodes: list[Node]
     constants: Constants
     text: str
+    tag: str
+    options: Mapping[str, Union[bool, int, str]]
+    states: list[State]
+    symbols: list[SymInt]
 
 class Payload(NamedTuple):
     data: _Bytes
     compile_specs: Mapping[str, _Bytes] = ...
     named_data: Mapping[str, _Bytes] = ...
+
+class MethodBackend(Protocol):
+    name: str
+    def claim(self, method: Method, claims: Claims) -> None: ...
+    def compile(self, part: Part) -> Union[_Bytes, Payload]: ...
 
 class Backend(Protocol):
     name: str
@@ -221,11 +284,20 @@ class _Delegate(Protocol):
     num_outputs: int
     def execute(self, inputs: list[Union[Tensor, int, float, bool]], /) -> Any: ...
 
+class _StatefulDelegate(Protocol):
+    """What runs a part with states: their first bytes by name, and for a call their bytes, which it changes in place."""
+
+    num_outputs: int
+    states: Mapping[str, _Bytes]
+    def execute(
+        self, inputs: list[Union[Tensor, int, float, bool]], states: dict[str, bytearray], /
+    ) -> Any: ...
+
 class _RuntimeBackend(Protocol):
     """The half of a backend that runs."""
 
     name: str
-    def init(self, payload: Payload, /) -> _Delegate: ...
+    def init(self, payload: Payload, /) -> Union[_Delegate, _StatefulDelegate]: ...
 
 _Scheme = Literal["int8", "int8-dynamic", "8da4w", "int4", "int8-weight"]
 
@@ -288,7 +360,8 @@ class BackendInfo(NamedTuple):
 
 _Options = Mapping[str, Union[bool, int, str]]
 _Known = Union[str, tuple[str, _Options]]
-_Backend = Union[_Known, Backend, tuple[Backend, _Options]]
+_OwnBackend = Union[Backend, MethodBackend]
+_Backend = Union[_Known, _OwnBackend, tuple[_OwnBackend, _Options]]
 _Backends = Union[_Backend, Sequence[_Backend], None]
 _Lower = Union[_Known, Sequence[_Known]]
 
