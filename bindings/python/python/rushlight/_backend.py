@@ -256,8 +256,7 @@ class Claims:
         self._set(nodes, "copy", "")
 
     def decompose(self, nodes):
-        """Shows the backend the simpler operators of composites, such as attention. A node that is no
-        composite is refused.
+        """Shows the backend the simpler operators of composites, such as attention. A node that is no composite is refused.
 
         The backend is asked again, before backends of lower priority are shown the composites.
         """
