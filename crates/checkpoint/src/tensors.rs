@@ -146,6 +146,7 @@ impl Tensor {
     }
 
     /// Stacks the matrices of a tensor of three dimensions into one matrix with the rows of all.
+    #[must_use]
     pub fn stacked(mut self) -> Self {
         if let [count, rows, columns] = *self.sizes {
             self.sizes = vec![count * rows, columns];

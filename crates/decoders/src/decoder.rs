@@ -3,8 +3,8 @@
 use rushlight_graph::Error;
 use rushlight_graph::ops::MAX_EXPERTS;
 
-use crate::Options;
 use crate::family::{AttentionScale, EmbeddingScale, Family, Names, QkNorm, Ropes, Windows};
+use crate::options::Options;
 use crate::rope::{Rope, Width};
 use rushlight_checkpoint::config::Config;
 use rushlight_checkpoint::damaged;

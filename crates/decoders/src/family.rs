@@ -1,4 +1,4 @@
-//! What a family of decoders may have otherwise than Llama.
+//! The properties in which families of decoders differ, as types.
 
 use rushlight_checkpoint::fields::Form;
 

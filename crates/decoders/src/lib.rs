@@ -21,6 +21,7 @@ mod family;
 mod fields;
 mod gguf_config;
 mod lora;
+mod options;
 mod rope;
 
 #[cfg(test)]
@@ -30,6 +31,7 @@ mod tests;
 
 pub use families::FAMILIES;
 pub use family::Family;
+pub use options::{HIDDEN_STATES, Options, Output};
 
 use rushlight_checkpoint::config::{self, Config};
 use rushlight_checkpoint::fields::check;
@@ -37,73 +39,9 @@ use rushlight_checkpoint::gguf::Gguf;
 use rushlight_checkpoint::{Checkpoint, Tensor, Tensors, damaged, safetensors};
 use rushlight_graph::{Bytes, Error, Model};
 
-use build::Limits;
 use decoder::{Decoder, Layer};
 use family::Joined;
-
-/// Options of the program.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Options {
-    /// Number of positions of the cache; by default those of the model, at most 2048.
-    pub max_context_len: Option<usize>,
-    /// Maximum number of tokens of a call; by default all positions.
-    pub max_seq_len: Option<usize>,
-    /// The output of a call.
-    pub output: Output,
-    /// Maximum rank of LoRA adapters: the program has a second method, [`METHOD`](rushlight_checkpoint::lora::METHOD), which takes one.
-    pub lora_rank: Option<usize>,
-    /// True for a program whose prompts may have rows of embeddings, such as those of images and sound. In place of `forward` it
-    /// has the methods of ExecuTorch's multimodal programs: `token_embedding(tokens: i64[1, T]) -> f32[1, T, hidden]`, and
-    /// `text_decoder(inputs_embeds: f32[1, T, hidden], start_pos: i64[1])` with the output. It takes no LoRA adapters.
-    pub takes_embeddings: bool,
-}
-
-/// The output of a call.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Output {
-    /// The logits of the last token, `[1, vocabulary]`.
-    #[default]
-    LastLogits,
-    /// The logits of all tokens, `[1, T, vocabulary]`.
-    AllLogits,
-    /// The hidden states of all tokens after the last norm, `[1, T, hidden]`: embeddings are made of them. The program has no head, and
-    /// its method [`HIDDEN_STATES`] returns true.
-    HiddenStates,
-}
-
-/// The metadata method of programs that return hidden states.
-pub const HIDDEN_STATES: &str = "returns_hidden_states";
-
-/// Positions by default.
-const DEFAULT_CONTEXT: usize = 2048;
-/// Maximum number of positions.
-const MAX_CONTEXT: usize = 1 << 22;
-
-impl Options {
-    /// The number of positions of a program, for a model with `max_positions`.
-    fn context(&self, max_positions: usize) -> usize {
-        self.max_context_len.unwrap_or_else(|| max_positions.min(DEFAULT_CONTEXT))
-    }
-
-    fn limits(&self, max_positions: usize) -> Result<Limits, Error> {
-        let context = self.context(max_positions);
-        let seq_len = self.max_seq_len.unwrap_or(context);
-        if context > max_positions.min(MAX_CONTEXT) || context == 0 {
-            return Err(Error::new(rushlight_graph::ErrorKind::Option, "the model does not have so many positions")
-                .expected(format!("from 1 to {}", max_positions.min(MAX_CONTEXT)))
-                .got(context));
-        }
-        if seq_len == 0 || seq_len > context {
-            return Err(Error::new(
-                rushlight_graph::ErrorKind::Option,
-                "the tokens of a call do not fit the positions",
-            )
-            .expected(format!("from 1 to {context}"))
-            .got(seq_len));
-        }
-        Ok(Limits { seq_len, context })
-    }
-}
+use options::MAX_CONTEXT;
 
 /// Weights that checkpoints have and nobody needs, by the end of their name.
 const NEEDLESS: [&str; 2] = [".rotary_emb.inv_freq", ".self_attn.bias"];

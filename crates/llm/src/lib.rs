@@ -30,6 +30,11 @@
 //! - **A language model's program carries its tokenizer**: the files are named data (`format::tokenizer` has the keys), which
 //!   runtimes ignore. The facade copies them when it compiles, without reading them. Only this crate knows their content. Lifting
 //!   passes them on. Lowering at load leaves them in the file, where a module's `program` has them.
+//! - **A prompt is a list of parts**, tokens or rows of embeddings. Encoders are not part of this crate. A session keeps
+//!   the hash of each row, so that a prompt with the same image continues it.
+//! - **Logits are read where the method wrote them.** A call lends its output to a closure, which copies the rows that it needs.
+//! - **A call that is polled is a future.** It borrows the model and the session, and owns its inputs. Delegates have no wakers, so
+//!   the future wakes its own task. A session is poisoned while such a call runs: dropping the future leaves a half-written cache.
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

@@ -5,7 +5,7 @@
 pub enum Part<'p> {
     /// Tokens of text, one for each position.
     Tokens(&'p [u32]),
-    /// Rows of embeddings `[n, dim]`, row-major, one for each position: what an encoder of images or sound returned.
+    /// Rows of embeddings `[n, dim]`, row-major, one for each position. An encoder of images or sound returns them.
     /// [`Model::prompt_dim`](crate::Model::prompt_dim) has the `dim` of a model.
     Embeddings {
         /// `n * dim` elements.
@@ -36,7 +36,7 @@ impl<'p> Part<'p> {
         (0..count).map(move |index| self.slice(index * len, len))
     }
 
-    /// At most `len` positions from `start` on.
+    /// Returns at most `len` positions from `start` on.
     fn slice(self, start: usize, len: usize) -> Self {
         let end = start.saturating_add(len).min(self.len());
         match self {
@@ -47,7 +47,7 @@ impl<'p> Part<'p> {
         }
     }
 
-    /// The part from position `start` on.
+    /// Returns the positions from `start` on.
     pub(crate) fn skip(self, start: usize) -> Self {
         self.slice(start, usize::MAX)
     }

@@ -5,8 +5,9 @@ use rushlight_format::ScalarType;
 use rushlight_graph::operators::aten;
 use rushlight_graph::{Arg, ConstantData, Error, Expr, State, StateId, Target, TensorType, Update, ValueId};
 
-use super::{Build, Limits};
+use super::Build;
 use crate::decoder::{Decoder, Layer};
+use crate::options::Limits;
 
 /// The cache of a layer.
 #[derive(Clone, Copy, Debug)]

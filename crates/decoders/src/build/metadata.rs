@@ -5,9 +5,8 @@ use rushlight_format::signature::Signature;
 
 use rushlight_graph::{Graph, Input, Literal, Model};
 
-use super::Limits;
-use crate::Output;
 use crate::decoder::Decoder;
+use crate::options::{Limits, Output};
 
 /// Number of inputs before those of an adapter.
 pub(super) const TOKEN_INPUTS: u16 = 2;

@@ -27,7 +27,7 @@ use rushlight_graph::{
 
 use crate::decoder::{Decoder, Layer};
 use crate::lora::{self, Adapted, Linear};
-use crate::{HIDDEN_STATES, Options, Output};
+use crate::options::{HIDDEN_STATES, Limits, Options, Output};
 use layers::origin;
 use metadata::{EMBEDDINGS, TOKEN_INPUTS, describe, embedding_rules, output_name, signature, token_rules};
 use rotary::Rotation;
@@ -37,15 +37,6 @@ const METHOD: &str = "forward";
 /// The names of the methods from tokens to embeddings, and from these to logits, in ExecuTorch's multimodal programs.
 const TOKEN_EMBEDDING: &str = "token_embedding";
 const TEXT_DECODER: &str = "text_decoder";
-
-/// Sizes of a call.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
-    /// Maximum number of tokens in a call.
-    pub seq_len: usize,
-    /// Number of positions of the cache.
-    pub context: usize,
-}
 
 /// Builds the program of a decoder.
 ///

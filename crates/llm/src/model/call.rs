@@ -10,12 +10,11 @@ use rushlight::runtime::{Output, Outputs};
 use rushlight::{BatchCall, Call, Input, Module, ScalarType, Submission, TensorView};
 use rushlight_checkpoint::lora;
 
-use super::Model;
 use super::signature::{Positions, TOKEN_EMBEDDING};
+use super::{Model, State};
 use crate::adapter::Adapter;
 use crate::error::{Error, Result};
 use crate::prompt::Part;
-use crate::session::State;
 
 /// A token for one session in a batch.
 pub(crate) struct SessionCall<'c> {
@@ -213,7 +212,7 @@ impl<'a> Arguments<'a> {
     fn inputs<'i>(&'i self, adapter: Option<&'i Adapter>) -> Result<Vec<Input<'i>>> {
         let first = match &self.first {
             First::Tokens(tokens, sizes) => TensorView::of(sizes, tokens),
-            First::Rows(rows, sizes) => TensorView::of(sizes, *rows),
+            First::Rows(rows, sizes) => TensorView::of(sizes, rows),
         };
         let mut inputs: Vec<Input<'_>> = vec![first.map_err(rushlight::Error::from)?.into()];
         if !self.positions.is_empty() {

@@ -1,5 +1,6 @@
 //! Programs that are language models.
 
+mod adapters;
 mod call;
 mod signature;
 
@@ -12,7 +13,6 @@ use rushlight_checkpoint::lora;
 use crate::adapter::Adapter;
 use crate::error::{Error, Result};
 use crate::prompt::Part;
-use crate::session::{Session, State};
 use signature::{Output, Positions, Signature};
 
 pub(crate) use call::{Rows, SessionCall};
@@ -28,7 +28,7 @@ pub(crate) use call::{Rows, SessionCall};
 /// `text_decoder(embeddings: f32[1, T, dim], positions: i64)` with the output of `forward`.
 ///
 /// If a program's method `returns_hidden_states` returns true, it returns the hidden states of all tokens, `[1, T,
-/// hidden]`, in place of logits. Such a program computes embeddings ([`Session::embed`]), and generates nothing.
+/// hidden]`, in place of logits. Such a program computes embeddings ([`Session::embed`](crate::Session::embed)), and generates nothing.
 #[derive(Debug)]
 pub struct Model {
     module: Module,
@@ -46,6 +46,15 @@ pub struct Model {
     fingerprint: Fingerprint,
     /// Shared with the session whose KV cache is in planned memory of the program, if there is one.
     planned: Arc<()>,
+}
+
+/// The place of the KV cache.
+#[derive(Debug)]
+pub(crate) enum State {
+    /// A cache of the session's own.
+    Own(rushlight::Session),
+    /// In planned memory of the program; the model holds the other reference.
+    InModule(#[expect(dead_code, reason = "the model counts the references")] Arc<()>),
 }
 
 /// Metadata of a model: the results of its metadata methods, and the size of its logits.
@@ -137,29 +146,13 @@ impl Model {
         self.adapter.as_ref()
     }
 
-    /// Makes a session with the adapter of [`set_adapter`](Self::set_adapter). If a backend keeps the KV cache, any
-    /// number of sessions can share the weights.
+    /// Makes the state of a session.
     ///
     /// # Errors
-    /// `NotSupported` if the reference operators keep the cache in planned memory of the program: for a second session
-    /// while the first lives, and for programs with `prefill` and `decode`.
-    pub fn session(&mut self) -> Result<Session> {
-        // The adapter was checked when it was set.
-        self.new_session(self.adapter.clone())
-    }
-
-    /// As [`session`](Self::session), with this adapter, or none.
-    ///
-    /// # Errors
-    /// The errors of `session`, `AdapterOfAnotherModel` and `NoAdapters`.
-    pub fn session_with(&mut self, adapter: Option<Adapter>) -> Result<Session> {
-        adapter.iter().try_for_each(|adapter| self.check_adapter(adapter))?;
-        self.new_session(adapter)
-    }
-
-    fn new_session(&mut self, adapter: Option<Adapter>) -> Result<Session> {
+    /// `NotSupported`, as [`session`](Self::session) has it.
+    pub(crate) fn new_state(&mut self) -> Result<State> {
         match self.module.session() {
-            Ok(session) => Ok(Session::new(State::Own(session), adapter, self.fingerprint.clone())),
+            Ok(session) => Ok(State::Own(session)),
             Err(error) if error.code() == Code::NotSupported => {
                 if self.signature.methods[0] != self.signature.methods[1] {
                     return Err(Error::NotSupported("`prefill` and `decode` do not share it"));
@@ -168,10 +161,15 @@ impl Model {
                     return Err(Error::NotSupported("there is one session at a time"));
                 }
                 self.clear_states();
-                Ok(Session::new(State::InModule(self.planned.clone()), adapter, self.fingerprint.clone()))
+                Ok(State::InModule(self.planned.clone()))
             }
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// The fingerprint of the program.
+    pub(crate) fn fingerprint(&self) -> &Fingerprint {
+        &self.fingerprint
     }
 
     /// True if each call computes all tokens from the first one on.

@@ -1,20 +1,18 @@
 //! A conversation: the tokens so far, and the model's state for them.
 
 mod saved;
+mod score;
 
 use std::ops::ControlFlow;
-use std::sync::Arc;
 
 use rushlight::Fingerprint;
 
 use crate::adapter::Adapter;
-use crate::embedding::Pool;
 use crate::error::{Error, Result};
 use crate::history::History;
-use crate::model::{Model, Rows, SessionCall};
+use crate::model::{Model, Rows, SessionCall, State};
 use crate::prompt::Part;
 use crate::submission::Submission;
-use crate::token_score::{TokenScore, log_probability};
 
 /// The tokens that one user of a [`Model`] has added, with their KV cache. Methods take the model that made the
 /// session.
@@ -43,21 +41,35 @@ struct Ahead {
     logits: Vec<f32>,
 }
 
-/// The place of the KV cache.
-#[derive(Debug)]
-pub(crate) enum State {
-    /// A cache of the session's own.
-    Own(rushlight::Session),
-    /// In planned memory of the program; the model holds the other reference.
-    InModule(#[expect(dead_code, reason = "the model counts the references")] Arc<()>),
+impl Model {
+    /// Makes a session with the adapter of [`set_adapter`](Self::set_adapter). If a backend keeps the KV cache, any
+    /// number of sessions can share the weights.
+    ///
+    /// # Errors
+    /// `NotSupported` if the reference operators keep the cache in planned memory of the program: for a second session
+    /// while the first lives, and for programs with `prefill` and `decode`.
+    pub fn session(&mut self) -> Result<Session> {
+        // The adapter was checked when it was set.
+        self.new_session(self.adapter().cloned())
+    }
+
+    /// As [`session`](Self::session), with this adapter, or none.
+    ///
+    /// # Errors
+    /// The errors of `session`, `AdapterOfAnotherModel` and `NoAdapters`.
+    pub fn session_with(&mut self, adapter: Option<Adapter>) -> Result<Session> {
+        adapter.iter().try_for_each(|adapter| self.check_adapter(adapter))?;
+        self.new_session(adapter)
+    }
+
+    fn new_session(&mut self, adapter: Option<Adapter>) -> Result<Session> {
+        let (state, program) = (self.new_state()?, self.fingerprint().clone());
+        let (history, logits) = (History::default(), Vec::new());
+        Ok(Session { state, adapter, program, history, logits, ahead: None, is_poisoned: false })
+    }
 }
 
 impl Session {
-    pub(crate) fn new(state: State, adapter: Option<Adapter>, program: Fingerprint) -> Self {
-        let (history, logits) = (History::default(), Vec::new());
-        Self { state, adapter, program, history, logits, ahead: None, is_poisoned: false }
-    }
-
     /// The adapter that changes the model's answers, if there is one.
     pub fn adapter(&self) -> Option<&Adapter> {
         self.adapter.as_ref()
@@ -306,84 +318,6 @@ impl Session {
             return Err(error.into());
         }
         self.ahead = None;
-        Ok(())
-    }
-
-    /// Adds tokens as [`prefill`](Self::prefill) does. Returns the log probability (natural logarithm) of each after
-    /// the tokens before it; `None` for the very first token.
-    ///
-    /// If a program returns only the logits of the last token, it is called for each token.
-    ///
-    /// # Errors
-    /// The errors of `prefill`.
-    pub fn score(&mut self, model: &mut Model, tokens: &[u32]) -> Result<Vec<Option<f64>>> {
-        self.score_by(model, tokens, log_probability)
-    }
-
-    /// As [`score`](Self::score), with the `alternatives` most likely tokens at each position.
-    ///
-    /// # Errors
-    /// The errors of [`prefill`](Self::prefill).
-    pub fn score_tokens(
-        &mut self,
-        model: &mut Model,
-        tokens: &[u32],
-        alternatives: usize,
-    ) -> Result<Vec<Option<TokenScore>>> {
-        self.score_by(model, tokens, |logits, token| TokenScore::of(logits, token, alternatives))
-    }
-
-    fn score_by<S>(
-        &mut self,
-        model: &mut Model,
-        tokens: &[u32],
-        score: impl Fn(&[f32], u32) -> S,
-    ) -> Result<Vec<Option<S>>> {
-        self.check_for_logits(model, &[Part::Tokens(tokens)])?;
-        self.forget_ahead()?;
-        let first = tokens.first().filter(|_| !self.logits.is_empty()).map(|token| score(&self.logits, *token));
-        let mut scores = Vec::with_capacity(tokens.len());
-        scores.push(first);
-        let chunk = if model.has_all_logits() { model.max_call_len(tokens.len()) } else { 1 };
-        let mut next = tokens.iter().skip(1);
-        for chunk in tokens.chunks(chunk) {
-            self.call(model, Part::Tokens(chunk), |rows, logits| {
-                for index in (0..chunk.len()).rev() {
-                    rows.read_from_end(index, logits);
-                    scores.extend(next.next().map(|token| Some(score(logits, *token))));
-                }
-                Ok(())
-            })?;
-        }
-        Ok(scores)
-    }
-
-    /// Adds tokens in as many calls as needed, and adds their hidden states to `pool`.
-    ///
-    /// # Errors
-    /// `ReturnsLogits` for a program that returns logits. `NotLanguageModel` if a call does not return the hidden
-    /// states of all of its tokens. Also the errors of [`prefill`](Self::prefill).
-    pub fn embed(&mut self, model: &mut Model, tokens: &[u32], pool: &mut Pool) -> Result<()> {
-        if model.embedding_size().is_none() {
-            return Err(Error::ReturnsLogits);
-        }
-        self.check(model, &[Part::Tokens(tokens)])?;
-        let mut row = Vec::new();
-        for chunk in tokens.chunks(model.max_call_len(tokens.len()).max(1)) {
-            self.call(model, Part::Tokens(chunk), |states, _| {
-                let (expected, got) = (chunk.len(), states.rows());
-                if got < expected {
-                    return Err(Error::not_a_model(format!(
-                        "a call of {expected} tokens returned {got} hidden states"
-                    )));
-                }
-                for index in (0..chunk.len()).rev() {
-                    states.read_from_end(index, &mut row);
-                    pool.add(&row);
-                }
-                Ok(())
-            })?;
-        }
         Ok(())
     }
 

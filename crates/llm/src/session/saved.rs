@@ -2,11 +2,11 @@
 
 use std::task::Poll;
 
-use super::{Session, State};
+use super::Session;
 use crate::adapter::Adapter;
 use crate::error::{Error, Result};
 use crate::history::History;
-use crate::model::Model;
+use crate::model::{Model, State};
 
 /// Magic bytes of a saved session of tokens, and of one that also has embeddings.
 const MAGIC: &[u8; 8] = b"RLLMses3";

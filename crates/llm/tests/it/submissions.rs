@@ -41,10 +41,10 @@ fn a_polled_prompt_has_the_logits_of_one_that_waits() {
     for (rest, takes_embeddings) in [("portable", false), ("cpu", false), ("portable", true), ("cpu", true)] {
         let mut model = on_device(rest, takes_embeddings);
         let mut session = model.session().unwrap();
-        let expected = session.prefill(&mut model, &prompt).unwrap().to_vec();
-        session.reset(&mut model).unwrap();
         // Three calls: of two tokens, of four, and of the last.
         let parts = [Part::Tokens(&prompt[..2]), Part::Tokens(&prompt[2..])];
+        let expected = session.prefill_parts(&mut model, &parts).unwrap().to_vec();
+        session.reset(&mut model).unwrap();
         let pending = wait(session.submit(&mut model, &parts).unwrap());
         assert!(pending >= 3, "{rest}: pending {pending} times");
         assert_eq!((session.logits(), session.tokens()), (&expected[..], &prompt[..]));
