@@ -54,11 +54,12 @@
 
 // Initializers: everything by default. `rl_load_options options = RL_LOAD_OPTIONS_INIT;`
 #define RL_LOAD_OPTIONS_INIT \
-  { sizeof(rl_load_options), 0, 0, 0, NULL, NULL, 0, 0, NULL, 0, NULL, NULL, 0 }
+  { sizeof(rl_load_options), 0, 0, 0, NULL, NULL, 0, 0, NULL, 0, NULL, NULL, 0, NULL, 0 }
 #define RL_RUN_OPTIONS_INIT { sizeof(rl_run_options), NULL, NULL, 0, NULL, NULL, NULL, NULL, NULL }
-#define RL_COMPILE_OPTIONS_INIT { sizeof(rl_compile_options), NULL, 0, 0, NULL, 0, NULL, NULL, NULL }
+#define RL_COMPILE_OPTIONS_INIT \
+  { sizeof(rl_compile_options), NULL, 0, 0, NULL, 0, NULL, NULL, NULL, NULL, 0 }
 #define RL_LLM_GENERATE_OPTIONS_INIT \
-  { sizeof(rl_llm_generate_options), 0, 0.0f, 0.0f, 0, 0, NULL, 0, NULL, NULL, NULL }
+  { sizeof(rl_llm_generate_options), 0, 0.8f, 0.95f, 40, 0, NULL, 0, NULL, NULL, NULL, NULL, 0, NULL, NULL }
 #define RL_OPERATOR_INIT { sizeof(rl_operator), NULL, 0, 0, NULL, NULL }
 #define RL_BACKEND_INIT \
   { sizeof(rl_backend), NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL, NULL, NULL, NULL, NULL }
@@ -371,6 +372,14 @@ typedef struct rl_backend_option {
   struct rl_value value;
 } rl_backend_option;
 
+// An option by its name, with the value as text: a number, `true` or `false`, or a text. A list may
+// be given by several options of one name.
+typedef struct rl_option {
+  const char *name;
+  // NULL: the default.
+  const char *value;
+} rl_option;
+
 // Options of loading a program. `RL_LOAD_OPTIONS_INIT` has the defaults, which are all zero.
 typedef struct rl_load_options {
   // `sizeof(rl_load_options)`.
@@ -402,6 +411,10 @@ typedef struct rl_load_options {
   // `num_backend_options` options of backends.
   const struct rl_backend_option *backend_options;
   size_t num_backend_options;
+  // `num_named` further options by name: those of the fields above, which they replace, with times
+  // and sizes such as `500ms` and `64MiB`.
+  const struct rl_option *named;
+  size_t num_named;
 } rl_load_options;
 
 // Called when borrowed memory is not used any more, on any thread.
@@ -808,6 +821,11 @@ typedef struct rl_compile_options {
   // must live as long as the program. May be NULL.
   rl_progress_fn on_progress;
   void *progress_data;
+  // `num_named` further options by name, as `rushlight compile --help` lists them with `-` for `_`:
+  // `kv_cache`, `embeddings`, `max_seq_len`, `full_logits`, `hidden_states`, `lora_rank`,
+  // `tokenizer`, `no_tokenizer`, and those of the fields above, which they replace.
+  const struct rl_option *named;
+  size_t num_named;
 } rl_compile_options;
 
 // A message of a conversation.
@@ -821,18 +839,35 @@ typedef struct rl_llm_message {
 // go on, false to end the answer. It must not throw exceptions or jump out of the call.
 typedef bool (*rl_llm_text_fn)(struct rl_string text, void *user_data);
 
-// Options of text generation. `RL_LLM_GENERATE_OPTIONS_INIT` has the defaults, which are all zero:
-// the most likely token, until the model ends the answer or the context is full.
+// A token of an answer with its log probability.
+typedef struct rl_llm_token {
+  uint32_t token;
+  // Natural logarithm of the probability.
+  double log_probability;
+  // `num_top` most likely tokens, the most likely first, with their log probabilities.
+  const uint32_t *top_tokens;
+  const double *top_log_probabilities;
+  size_t num_top;
+} rl_llm_token;
+
+// Receives each token of an answer, on the thread of the call, if the option `logprobs` is set. The
+// token lives for the call. Returns true to go on, false to end the answer. It must not throw
+// exceptions or jump out of the call.
+typedef bool (*rl_llm_token_fn)(const struct rl_llm_token *token, void *user_data);
+
+// Options of text generation. `RL_LLM_GENERATE_OPTIONS_INIT` has the defaults, which are those of
+// all languages and of the command line. NULL stands for them.
 typedef struct rl_llm_generate_options {
   // `sizeof(rl_llm_generate_options)`.
   size_t struct_size;
   // Maximum number of tokens. 0: until the context is full.
   size_t max_new_tokens;
-  // Divides the logits. 0: the most likely token.
+  // Divides the logits; 0.8 by default. 0: the most likely token.
   float temperature;
-  // Keeps the most likely tokens that together have this probability. 0 and 1: all.
+  // Keeps the most likely tokens that together have this probability; 0.95 by default. 0 and 1:
+  // all.
   float top_p;
-  // Number of most likely tokens to keep. 0: all.
+  // Number of most likely tokens to keep; 40 by default. 0: all.
   size_t top_k;
   // Seed of the random numbers: the same seed gives the same answer.
   uint64_t seed;
@@ -844,6 +879,14 @@ typedef struct rl_llm_generate_options {
   // Receives the text; `text_data` is passed to it. May be NULL.
   rl_llm_text_fn on_text;
   void *text_data;
+  // `num_named` further options by name, as `rushlight llm run --help` lists them with `-` for `_`:
+  // `min_p`, `repetition_penalty`, `mirostat`, `logit_bias`, `logprobs`, `json_schema`, `speculate`
+  // and others. They replace the fields above.
+  const struct rl_option *named;
+  size_t num_named;
+  // Receives the tokens if the option `logprobs` is set; `token_data` is passed to it. May be NULL.
+  rl_llm_token_fn on_token;
+  void *token_data;
 } rl_llm_generate_options;
 
 // Token counts and times of an answer.
@@ -1256,6 +1299,14 @@ struct rl_status *rl_llm_load(const char *path,
                               const char *tokenizer,
                               const struct rl_load_options *options,
                               struct rl_llm **llm);
+
+// Gives the sessions that are made from now on a LoRA adapter: the folder in which PEFT saved it,
+// whose effect `scale` multiplies. NULL: none.
+//
+// Errors: `RL_NOT_SUPPORTED` for a program that was compiled without a `lora_rank`.
+struct rl_status *rl_llm_set_adapter(struct rl_llm *llm,
+                                     const char *folder,
+                                     float scale);
 
 // Encodes text to tokens, which live until the next call of this model. `add_special` adds the
 // tokens that a text begins and ends with.

@@ -735,7 +735,7 @@ static void compiling(const char *folder) {
   rl_interrupt_free(interrupt);
   options = default_compile;
   options.quantize = "int5";
-  FAILS(rl_compile(&from_file, 1, &options, &program), RL_NOT_SUPPORTED, "int5");
+  FAILS(rl_compile(&from_file, 1, &options, &program), RL_INVALID_ARGUMENT, "int5");
   options.quantize = "int8-weight";
   OK(rl_compile(&from_file, 1, &options, &program));
   FAILS(rl_program_save(program, source), RL_INVALID_ARGUMENT, "digits.pt2");
@@ -899,6 +899,20 @@ static bool on_text(rl_string text, void *user_data) {
   return answer->size < answer->end;
 }
 
+struct tokens {
+  size_t count;
+  size_t wrong;
+};
+
+/* Counts tokens, and those that are not the most likely ones. */
+static bool on_token(const rl_llm_token *token, void *user_data) {
+  struct tokens *tokens = (struct tokens *)user_data;
+  tokens->count++;
+  tokens->wrong += token->num_top != 2 || token->top_tokens[0] != token->token ||
+                   token->top_log_probabilities[0] != token->log_probability || token->log_probability > 0;
+  return true;
+}
+
 static void language_models(const char *folder) {
   const char *path = path_of(folder, "llama.pte");
 
@@ -936,7 +950,9 @@ static void language_models(const char *folder) {
   struct answer answer = {{0}, 0, 1000};
   rl_llm_generate_options options = RL_LLM_GENERATE_OPTIONS_INIT;
   rl_llm_usage usage = RL_LLM_USAGE_INIT;
+  CHECK(options.temperature > 0.79f && options.temperature < 0.81f && options.top_p > 0.94f && options.top_k == 40);
   options.max_new_tokens = 16;
+  options.temperature = 0;
   options.on_text = on_text;
   options.text_data = &answer;
   OK(rl_llm_encode(llm, text, false, &tokens, &count));
@@ -964,6 +980,35 @@ static void language_models(const char *folder) {
   answer.end = 1000;
   OK(rl_llm_generate(llm, session, llama_prompt + 3, count - 3, &options, &usage));
   CHECK(usage.finish == RL_LLM_FINISH_STOP && answer.size == 5 && memcmp(answer.text, LLAMA_GREEDY, 5) == 0);
+
+  /* Options by name, which replace the fields. */
+  const rl_option named[] = {{"logprobs", "2"}, {"temperature", "0"}, {"stop", NULL}, {"max_new_tokens", "4"}};
+  const rl_option greedy_regex[] = {{"temperature", "0"}, {"regex", "[a-c]{3}"}};
+  struct tokens scores = {0, 0};
+  options.temperature = 2;
+  options.named = named;
+  options.num_named = 4;
+  options.on_token = on_token;
+  options.token_data = &scores;
+  answer.size = 0;
+  OK(rl_llm_session_reset(llm, session));
+  OK(rl_llm_generate(llm, session, llama_prompt, count, &options, &usage));
+  CHECK(answer.size == 4 && memcmp(answer.text, LLAMA_GREEDY, 4) == 0 && scores.count == 4 && scores.wrong == 0);
+  options.named = greedy_regex;
+  options.num_named = 2;
+  answer.size = 0;
+  OK(rl_llm_session_reset(llm, session));
+  OK(rl_llm_generate(llm, session, llama_prompt, count, &options, &usage));
+  CHECK(answer.size == 3 && answer.text[0] >= 'a' && answer.text[2] <= 'c' && usage.finish == RL_LLM_FINISH_STOP);
+  const rl_option wrong[] = {{"top_kk", "4"}, {"min_p", "2"}, {"json_schema", "{"}, {NULL, NULL}};
+  const char *messages[] = {"top_k", "min_p", "json_schema", "NULL"};
+  for (size_t i = 0; i < 4; i++) {
+    options.named = wrong + i;
+    options.num_named = 1;
+    FAILS(rl_llm_generate(llm, session, llama_prompt, count, &options, &usage), RL_INVALID_ARGUMENT, messages[i]);
+  }
+  FAILS(rl_llm_set_adapter(llm, "missing", 1), RL_NOT_SUPPORTED, "lora");
+  OK(rl_llm_set_adapter(llm, NULL, 1));
 
   /* Logits, and a session that goes on by itself. */
   const float *logits;
@@ -1043,6 +1088,7 @@ static void nulls(void) {
   FAILS(rl_program_save(NULL, NULL), code, "NULL");
   FAILS(rl_tensor_to_dlpack(NULL, NULL), code, "NULL");
   FAILS(rl_llm_load(NULL, NULL, NULL, NULL), code, "NULL");
+  FAILS(rl_llm_set_adapter(NULL, NULL, 1), code, "NULL");
   FAILS(rl_llm_encode(NULL, rl_value_string("").as.string, true, NULL, NULL), code, "NULL");
   FAILS(rl_llm_decode(NULL, NULL, 0, NULL), code, "NULL");
   FAILS(rl_llm_session_new(NULL, NULL), code, "NULL");

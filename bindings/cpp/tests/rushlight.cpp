@@ -453,7 +453,7 @@ static std::string compiled_llama() {
   CHECK(program->try_bytes()->size() == read_whole(path).size());
   CHECK(program->try_save(folder + "/no/such/folder.pte").code() == RL_ACCESS_FAILED);
   options.quantize = "int5";
-  CHECK(rushlight::try_compile(root + "/tests/decoders/llama", options).status().code() == RL_NOT_SUPPORTED);
+  CHECK(rushlight::try_compile(root + "/tests/decoders/llama", options).status().code() == RL_INVALID_ARGUMENT);
   const rushlight::Exported two[2] = {{"forward", root + "/examples/cortex-m/digits.pt2"},
                                       {"forward", root + "/examples/cortex-m/digits.pt2"}};
   CHECK(rushlight::try_compile(two).status().code() == RL_INVALID_ARGUMENT);
@@ -474,7 +474,9 @@ static void language_models(const std::string& path) {
   CHECK(model->chat_prompt({{"user", "lN"}}) == "user: lN. assistant: " && !model->chat({{"user", "lN"}}).empty());
   llm::Session session = model->session();
   llm::GenerateOptions options;
+  CHECK(options.temperature == 0.8f && options.top_k == 40);
   options.max_new_tokens = 16;
+  options.temperature = 0;
   CHECK(session.generate(prompt, options) == std::string(LLAMA_GREEDY).substr(0, 16));
   CHECK(session.position() == prompt.size() + 15 && *session.try_position() == prompt.size() + 15);
   session.reset();
@@ -489,6 +491,17 @@ static void language_models(const std::string& path) {
   CHECK(session.position() == 3 && session.try_rewind(50).code() == RL_INVALID_STATE);
   options.stop = {"Sn"};
   CHECK(session.generate({llama_prompt + 3, prompt.size() - 3}, options) == std::string(LLAMA_GREEDY).substr(0, 5));
+  // Options by name.
+  llm::GenerateOptions chosen;
+  chosen.named = {{"temperature", "0"}, {"logprobs", "1"}};
+  chosen.named.set("max_new_tokens", 4).set("presence_penalty", 0.0f).set("ignore_eos", true);
+  size_t tokens = 0;
+  chosen.on_token = [&](const llm::Token& token) { tokens += token.top_tokens[0] == token.token && token.log_probability <= 0; };
+  session.reset();
+  CHECK(session.generate(prompt, chosen) == std::string(LLAMA_GREEDY).substr(0, 4) && tokens == 4);
+  chosen.named.set("top_pp", 1);
+  CHECK(session.try_generate(prompt, chosen).status().code() == RL_INVALID_ARGUMENT);
+  CHECK(model->try_set_adapter("missing").code() == RL_NOT_SUPPORTED && model->try_set_adapter("").ok());
   session.reset();
   // A session keeps its model.
   llm::Session fork = session.fork();

@@ -2,8 +2,8 @@
 
 use std::rc::Rc;
 
-use rushlight_js_plain::{chat_prompt, limits, llm_error, set_option, step, usage};
-use rushlight_llm::{Generator, Model, Sampling};
+use rushlight_js_plain::{chat_prompt, limits, llm_error, set_options, step, usage};
+use rushlight_llm::{GenerationOptions, Generator, Model};
 use wasm_bindgen::prelude::*;
 
 use crate::memory::Bytes;
@@ -64,9 +64,10 @@ impl LanguageModel {
         program: Bytes,
         data: Vec<Bytes>,
         tokenizer: Option<Bytes>,
-        memory_limit: Option<usize>,
+        names: Vec<String>,
+        texts: Vec<String>,
     ) -> Result<Self, JsValue> {
-        let builder = crate::module::builder(memory_limit, data).threads(1);
+        let builder = crate::module::builder(&names, &texts, data)?.threads(1);
         let module = plain::map(builder.load_shared(program.shared()))?;
         let tokenizer = match tokenizer {
             Some(file) => rushlight_llm::Tokenizer::from_bytes(file.bytes()),
@@ -131,37 +132,6 @@ impl Session {
     }
 }
 
-/// Options of text generation.
-#[wasm_bindgen]
-#[derive(Debug)]
-pub struct Generation(rushlight_llm::Generation);
-
-#[wasm_bindgen]
-impl Generation {
-    /// Returns the defaults of `rushlight llm`.
-    #[wasm_bindgen(constructor)]
-    pub fn new() -> Self {
-        Self(rushlight_llm::Generation { sampling: Sampling::RANDOM, ..Default::default() })
-    }
-
-    /// Sets a number. Returns false for an unknown name.
-    pub fn set(&mut self, name: &str, value: f64) -> bool {
-        set_option(&mut self.0, name, value)
-    }
-
-    /// Adds a stop string. It ends the answer, and is not part of it.
-    #[wasm_bindgen(js_name = addStop)]
-    pub fn add_stop(&mut self, text: String) {
-        self.0.stop.push(text);
-    }
-}
-
-impl Default for Generation {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 /// An answer while it is generated.
 #[wasm_bindgen]
 #[derive(Debug)]
@@ -170,14 +140,19 @@ pub struct Answer(Generator);
 #[wasm_bindgen]
 impl Answer {
     /// Adds the tokens of a prompt to a session. If there are none, the answer continues from the session's last token.
+    /// Options have names in camel case, with values as text.
     pub fn start(
         llm: &mut LanguageModel,
         session: &mut Session,
         prompt: &[u32],
-        options: &Generation,
+        names: Vec<String>,
+        texts: Vec<String>,
     ) -> Result<Self, JsValue> {
         let LanguageModel { model, tokenizer } = llm;
-        map(Generator::start(model, &mut session.0, &tokenizer.0, prompt, options.0.clone())).map(Self)
+        let mut options = GenerationOptions::default();
+        plain::map(set_options(&mut options, &names, &texts))?;
+        let generation = map(options.generation(&tokenizer.0))?;
+        map(Generator::start(model, &mut session.0, &tokenizer.0, prompt, generation)).map(Self)
     }
 
     /// Chooses the next token. Returns its text and number; `undefined` when the answer is over.

@@ -1,7 +1,8 @@
 //! Programs and calls of their methods.
 
 use rushlight::ModuleBuilder;
-use rushlight_js_plain::{Timer, meta};
+use rushlight::options::LoadOptions;
+use rushlight_js_plain::{Timer, meta, set_options};
 use wasm_bindgen::prelude::*;
 
 use crate::memory::Bytes;
@@ -23,14 +24,15 @@ pub struct Module(rushlight::Module);
 #[wasm_bindgen]
 impl Module {
     /// Loads the bytes of a `.pte` file with those of `.ptd` files. It runs as it is; `lower` compiles it for a
-    /// backend.
+    /// backend. Options have names in camel case, with values as text.
     pub fn load(
         program: Bytes,
         data: Vec<Bytes>,
-        memory_limit: Option<usize>,
+        names: Vec<String>,
+        texts: Vec<String>,
         threads: usize,
     ) -> Result<Self, JsValue> {
-        let builder = builder(memory_limit, data).threads(threads);
+        let builder = builder(&names, &texts, data)?.threads(threads);
         #[cfg(feature = "compile")]
         let builder = builder.lower(rushlight::Lower::Off);
         plain::map(builder.load_shared(program.shared())).map(Self)
@@ -67,28 +69,24 @@ impl Module {
 
     /// Runs a method `runs` times and returns the time of each step.
     pub fn profile(&mut self, method: &str, inputs: &Values, runs: u32) -> Result<JsValue, JsValue> {
-        let values = plain::map(inputs.inputs())?;
-        let meta = plain::map(self.0.kept_meta(method))?;
-        let values = match inputs.names() {
-            Some(names) => plain::map(meta.inputs_by_name(names.iter().map(String::as_str).zip(values)))?,
-            None => values,
-        };
         let mut timer = Timer::new(now);
         for _ in 0..runs {
-            plain::map(self.0.call(method).inputs(&values).tracer(&mut timer).run())?;
+            let values = plain::map(inputs.inputs())?;
+            let call = self.0.call(method);
+            let call = match inputs.names() {
+                Some(names) => call.named(names.iter().map(String::as_str).zip(values)),
+                None => call.inputs(&values),
+            };
+            plain::map(call.tracer(&mut timer).run())?;
         }
         Ok(plain::to_js(timer.steps()))
     }
 }
 
-/// The options that loading and lowering share.
-pub fn builder(memory_limit: Option<usize>, data: Vec<Bytes>) -> ModuleBuilder {
-    let mut builder = rushlight::Module::builder();
-    if let Some(limit) = memory_limit {
-        builder = builder.memory_limit(limit);
-    }
-    for data in data {
-        builder = builder.external_data_shared(data.shared());
-    }
-    builder
+/// A builder with options and `.ptd` files.
+pub fn builder(names: &[String], texts: &[String], data: Vec<Bytes>) -> Result<ModuleBuilder, JsValue> {
+    let mut options = LoadOptions::default();
+    plain::map(set_options(&mut options, names, texts))?;
+    let builder = plain::map(options.builder())?;
+    Ok(data.into_iter().fold(builder, |builder, data| builder.external_data_shared(data.shared())))
 }

@@ -4,7 +4,8 @@ use std::ops::ControlFlow;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rushlight::{Code, Module, ModuleBuilder};
-use rushlight_llm::{Generation, Generator, Model, Sampling, Session, Tokenizer};
+use rushlight_llm::options::Options as _;
+use rushlight_llm::{Adapter, GenerationOptions, Generator, GrammarCompiler, Model, Sampling, Session, Tokenizer};
 
 use crate::error::{Problem, Result};
 
@@ -17,6 +18,8 @@ pub struct Conversation {
     model: Model,
     tokenizer: Tokenizer,
     session: Session,
+    /// Made for the first answer of a form.
+    grammars: Option<GrammarCompiler>,
     load_start_ms: u128,
     load_end_ms: u128,
 }
@@ -34,6 +37,8 @@ pub struct Request {
     /// Number of BOS and EOS tokens before and after the prompt.
     pub num_bos: i32,
     pub num_eos: i32,
+    /// Options of the answer by name, with their values as text. They replace those of ExecuTorch's runner.
+    pub options: Vec<(String, String)>,
 }
 
 /// Listener of an answer.
@@ -46,13 +51,18 @@ pub trait Listener {
 }
 
 impl Conversation {
-    pub fn load(builder: ModuleBuilder, path: &str, tokenizer: &str) -> Result<Self> {
+    /// Loads a model with its tokenizer, and the folder of a LoRA adapter.
+    pub fn load(builder: ModuleBuilder, path: &str, tokenizer: &str, lora: Option<&str>) -> Result<Self> {
         let load_start_ms = now();
         let module: Module = builder.load(path)?;
         let tokenizer = Tokenizer::open(tokenizer)?;
         let mut model = Model::new(module)?;
+        if let Some(folder) = lora {
+            let adapter = Adapter::open(&model, folder, 1.0)?;
+            model.set_adapter(Some(adapter))?;
+        }
         let session = model.session()?;
-        Ok(Self { model, tokenizer, session, load_start_ms, load_end_ms: now() })
+        Ok(Self { model, tokenizer, session, grammars: None, load_start_ms, load_end_ms: now() })
     }
 
     /// Removes the conversation.
@@ -72,25 +82,18 @@ impl Conversation {
         let start_ms = now();
         let tokens = self.encoded(&request.prompt, request.num_bos, request.num_eos)?;
         let occupied = self.session.position() + tokens.len();
-        let generation = Generation {
-            max_new_tokens: Some(self.room(request, occupied)?),
-            sampling: Sampling {
-                temperature: request.temperature,
-                top_p: TOP_P,
-                top_k: 0,
-                min_p: 0.0,
-                // A new seed for each answer.
-                seed: now() as u64,
-                ..Sampling::default()
-            },
-            ..Generation::default()
-        };
+        let options = self.options(request, occupied)?;
+        let constraint = options.constraint(&self.tokenizer, self.model.limits(), &mut self.grammars)?;
+        let generation = options.generation(&self.tokenizer)?;
         if request.echo && !request.prompt.is_empty() {
             listener.on_text(&request.prompt)?;
         }
         let asked = || if listener.goes_on() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) };
         let Self { model, tokenizer, session, .. } = self;
         let mut generator = Generator::start_while(model, session, tokenizer, &tokens, generation, asked)?;
+        if let Some(constraint) = constraint {
+            generator.constrain(constraint);
+        }
         let prompt_end_ms = now();
         let mut first_token_ms = 0;
         // The generator reads its last token only in the next step.
@@ -114,6 +117,17 @@ impl Conversation {
         heard?;
         let usage = generator.usage();
         Ok(self.statistics(usage.prompt_tokens, usage.generated_tokens, times, usage.decode.as_millis()))
+    }
+
+    /// Returns the options of an answer after `occupied` tokens: those of ExecuTorch's runner, with a seed of its own, and
+    /// then those of the request.
+    fn options(&self, request: &Request, occupied: usize) -> Result<GenerationOptions> {
+        let sampling =
+            Sampling { temperature: request.temperature, top_p: TOP_P, seed: now() as u64, ..Sampling::GREEDY };
+        let mut options = GenerationOptions::of(sampling);
+        options.set("max_new_tokens", self.room(request, occupied)?)?;
+        request.options.iter().try_for_each(|(name, value)| options.set_text(name, value))?;
+        Ok(options)
     }
 
     /// Returns the maximum number of tokens of an answer after `occupied` tokens.

@@ -5,6 +5,7 @@ use std::any::Any;
 use jni::errors::ErrorPolicy;
 use jni::objects::{JObject, JString, JThrowable};
 use jni::{Env, JValue, jni_sig, jni_str};
+use rushlight::options::OptionError;
 use rushlight::{Code, Error};
 
 /// Why a call failed.
@@ -52,6 +53,12 @@ impl Problem {
 impl From<Error> for Problem {
     fn from(error: Error) -> Self {
         Self::Library(error)
+    }
+}
+
+impl From<OptionError> for Problem {
+    fn from(error: OptionError) -> Self {
+        Self::Library(error.into())
     }
 }
 

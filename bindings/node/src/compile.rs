@@ -2,9 +2,10 @@
 
 use napi::bindgen_prelude::{ClassInstance, Env, ToNapiValue, Uint8Array, Unknown};
 use napi_derive::napi;
-use rushlight::Compiler;
+use rushlight::options::CompilerOptions;
 use rushlight::runtime::StableBytes as _;
-use rushlight_js_plain::quantization;
+use rushlight::{Compiler, is_language_model};
+use rushlight_js_plain::set_options;
 
 use crate::bytes::{Bytes, Content, take};
 use crate::error::Result;
@@ -12,14 +13,15 @@ use crate::into_js::IntoJs;
 use crate::job::{call, start};
 use crate::values::{Argument, Given};
 
-/// Compiles a `.pt2` file to the bytes of a `.pte` file with one method, and returns a promise.
+/// Compiles a `.pt2` file, or a published language model, to the bytes of a `.pte` file with one method, and returns a
+/// promise. Options have names in camel case, with values as text.
 #[napi(catch_unwind)]
 pub fn compile<'env>(
     env: &'env Env,
     mut exported: ClassInstance<'_, Bytes>,
     method: String,
-    backend: Option<String>,
-    quantize: Option<String>,
+    names: Vec<String>,
+    texts: Vec<String>,
     samples: Vec<Vec<Given>>,
 ) -> napi::Result<Unknown<'env>> {
     let (exported, samples) = call(*env, || {
@@ -28,16 +30,18 @@ pub fn compile<'env>(
         Ok((take(&mut exported)?, samples.into_iter().map(sample).collect::<Result<Vec<_>>>()?))
     })?;
     start(env, move || {
-        let mut compiler = match exported {
+        let mut options = CompilerOptions::default();
+        set_options(&mut options, &names, &texts)?;
+        let compiler = match exported {
             Content::Block(block) => Compiler::new().method_bytes(method.clone(), block.bytes().to_vec()),
+            Content::Path(path) if is_language_model(&path) => {
+                Compiler::new().language_model(path, options.language_model()?)
+            }
             Content::Path(path) => Compiler::new().method(method.clone(), path),
         };
-        if let Some(backend) = &backend {
-            compiler = compiler.backend(backend.as_str());
-        }
-        if let Some(scheme) = quantize {
-            compiler = compiler.quantize(quantization(&scheme, &method, samples)?);
-        }
+        let compiler = options.apply_with(compiler, |quantization| {
+            if samples.is_empty() { quantization } else { quantization.calibrate(method, samples) }
+        })?;
         Ok(Compiled(compiler.compile()?.to_bytes()?))
     })
 }

@@ -24,7 +24,7 @@ use into_js::IntoJs as _;
 
 pub use bytes::Bytes;
 pub use compile::compile;
-pub use llm::{Answer, Generation, LanguageModel, Session, Tokenizer};
+pub use llm::{Answer, LanguageModel, Session, Tokenizer};
 pub use module::Module;
 
 /// The version of the package that the addon belongs to.

@@ -6,14 +6,14 @@ use napi::bindgen_prelude::{ClassInstance, Env, Float32Array, JavaScriptClassExt
 use napi_derive::napi;
 use rushlight::Code;
 use rushlight::runtime::StableBytes as _;
-use rushlight_js_plain::{Plain, chat_prompt, limits, set_option, step, usage};
-use rushlight_llm::{Generator, Model, Sampling};
+use rushlight_js_plain::{Plain, chat_prompt, limits, set_options, step, usage};
+use rushlight_llm::{Adapter, GenerationOptions, Generator, GrammarCompiler, Model};
 
 use crate::bytes::{Bytes, Content, take};
 use crate::error::{Problem, Result};
 use crate::into_js::IntoJs;
 use crate::job::{call, let_go, start};
-use crate::module::{builder, contents, load, locked};
+use crate::module::{builder, contents, load, load_options, locked};
 
 /// An object that JavaScript frees, while calls on other threads may still use it.
 type Handle<T> = Option<Arc<Mutex<T>>>;
@@ -82,29 +82,37 @@ fn read_tokenizer(file: Content) -> Result<rushlight_llm::Tokenizer> {
 pub struct LanguageModel {
     model: Handle<Model>,
     tokenizer: Arc<rushlight_llm::Tokenizer>,
+    /// Made for the first answer of a form.
+    grammars: Arc<Mutex<Option<GrammarCompiler>>>,
 }
 
 #[napi]
 impl LanguageModel {
-    /// Loads a `.pte` file with `.ptd` files, and a tokenizer if the program carries none.
+    /// Loads a `.pte` file with `.ptd` files, a tokenizer if the program carries none, and the folder of a LoRA adapter.
     #[napi(catch_unwind)]
     pub fn load<'env>(
         env: &'env Env,
         mut program: ClassInstance<'_, Bytes>,
         data: Vec<ClassInstance<'_, Bytes>>,
         tokenizer: Option<ClassInstance<'_, Bytes>>,
-        memory_limit: Option<f64>,
-        threads: Option<u32>,
+        names: Vec<String>,
+        texts: Vec<String>,
+        lora: Option<String>,
     ) -> napi::Result<Unknown<'env>> {
         let (program, data) = call(*env, || contents(&mut program, data))?;
         let tokenizer = call(*env, || tokenizer.map(|mut file| take(&mut file)).transpose())?;
         start(env, move || {
-            let module = load(builder(data, memory_limit, threads), program)?;
+            let module = load(builder(&load_options(&names, &texts)?, data)?, program)?;
             let tokenizer = match tokenizer {
                 Some(file) => read_tokenizer(file)?,
                 None => rushlight_llm::Tokenizer::of_model(module.program(), None)?,
             };
-            Ok((Model::new(module)?, tokenizer))
+            let mut model = Model::new(module)?;
+            if let Some(folder) = lora {
+                let adapter = Adapter::open(&model, folder, 1.0)?;
+                model.set_adapter(Some(adapter))?;
+            }
+            Ok((model, tokenizer))
         })
     }
 
@@ -141,7 +149,11 @@ impl Drop for LanguageModel {
 impl IntoJs for (Model, rushlight_llm::Tokenizer) {
     fn into_js(self, env: &Env) -> napi::Result<Unknown<'_>> {
         let (model, tokenizer) = self;
-        let model = LanguageModel { model: Some(Arc::new(Mutex::new(model))), tokenizer: Arc::new(tokenizer) };
+        let model = LanguageModel {
+            model: Some(Arc::new(Mutex::new(model))),
+            tokenizer: Arc::new(tokenizer),
+            grammars: Arc::default(),
+        };
         model.into_instance(env)?.into_unknown(env)
     }
 }
@@ -228,37 +240,6 @@ impl IntoJs for Logits {
     }
 }
 
-/// Options of text generation.
-#[napi]
-pub struct Generation(rushlight_llm::Generation);
-
-#[napi]
-impl Generation {
-    /// Returns the defaults of `rushlight llm`.
-    #[napi(constructor, catch_unwind)]
-    pub fn new() -> Self {
-        Self(rushlight_llm::Generation { sampling: Sampling::RANDOM, ..Default::default() })
-    }
-
-    /// Sets a number. Returns false for an unknown name.
-    #[napi(catch_unwind)]
-    pub fn set(&mut self, name: String, value: f64) -> bool {
-        set_option(&mut self.0, &name, value)
-    }
-
-    /// Adds a stop string. It ends the answer, and is not part of it.
-    #[napi(catch_unwind)]
-    pub fn add_stop(&mut self, text: String) {
-        self.0.stop.push(text);
-    }
-}
-
-impl Default for Generation {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 /// An answer while it is generated.
 #[napi]
 pub struct Answer(Handle<Generator>);
@@ -266,20 +247,29 @@ pub struct Answer(Handle<Generator>);
 #[napi]
 impl Answer {
     /// Adds the tokens of a prompt to a session, and returns a promise. If there are none, the answer continues from
-    /// the session's last token.
+    /// the session's last token. Options have names in camel case, with values as text.
     #[napi(catch_unwind)]
     pub fn start<'env>(
         env: &'env Env,
         llm: &LanguageModel,
         session: &Session,
         prompt: &[u32],
-        options: &Generation,
+        names: Vec<String>,
+        texts: Vec<String>,
     ) -> napi::Result<Unknown<'env>> {
         let (session, model) = call(*env, || Ok((held(session.0.as_ref())?, held(llm.model.as_ref())?)))?;
-        let (tokenizer, prompt, options) = (llm.tokenizer.clone(), prompt.to_vec(), options.0.clone());
+        let (tokenizer, grammars, prompt) = (llm.tokenizer.clone(), llm.grammars.clone(), prompt.to_vec());
         start(env, move || {
+            let mut options = GenerationOptions::default();
+            set_options(&mut options, &names, &texts)?;
             let (mut session, mut model) = (locked(&session)?, locked(&model)?);
-            Ok(Generator::start(&mut model, &mut session, &tokenizer, &prompt, options)?)
+            let constraint = options.constraint(&tokenizer, model.limits(), &mut *locked(&grammars)?)?;
+            let generation = options.generation(&tokenizer)?;
+            let mut generator = Generator::start(&mut model, &mut session, &tokenizer, &prompt, generation)?;
+            if let Some(constraint) = constraint {
+                generator.constrain(constraint);
+            }
+            Ok(generator)
         })
     }
 

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use napi::bindgen_prelude::{ClassInstance, Env, JavaScriptClassExt, ToNapiValue, Unknown};
 use napi_derive::napi;
+use rushlight::options::LoadOptions;
 use rushlight::runtime::{EventTracer, Interrupt, Stop};
-use rushlight::{Code, Input, MethodMeta, ModuleBuilder, Portability};
-use rushlight_js_plain::{Plain, Timer, meta};
+use rushlight::{Code, Input, ModuleBuilder, Portability};
+use rushlight_js_plain::{Plain, Timer, meta, set_options};
 
 use crate::bytes::{Bytes, Content, take};
 use crate::error::{Problem, Result};
@@ -32,31 +33,25 @@ struct Program {
 /// Calls that take less run on JavaScript's own thread, because passing one to another thread takes about as long.
 const QUICK: Duration = Duration::from_micros(50);
 
-/// Options of loading a program.
-#[napi(object, object_to_js = false)]
-pub struct LoadOptions {
-    pub lower: String,
-    pub memory_limit: Option<f64>,
-    pub threads: Option<u32>,
-}
-
 #[napi]
 impl Module {
-    /// Loads a `.pte` file with `.ptd` files, and lowers it if that pays.
+    /// Loads a `.pte` file with `.ptd` files, and lowers it if that pays. Options have names in camel case, with values as
+    /// text.
     #[napi(catch_unwind)]
     pub fn load<'env>(
         env: &'env Env,
         mut program: ClassInstance<'_, Bytes>,
         data: Vec<ClassInstance<'_, Bytes>>,
-        options: LoadOptions,
+        names: Vec<String>,
+        texts: Vec<String>,
     ) -> napi::Result<Unknown<'env>> {
         let (program, data) = call(*env, || contents(&mut program, data))?;
         start(env, move || {
-            let LoadOptions { lower, memory_limit, threads } = options;
-            let builder = builder(data, memory_limit, threads).lower(lower.as_str());
-            let mut module = load(builder, program)?;
-            if lower != "off" {
-                lower_now(&mut module, lower != "auto")?;
+            let options = load_options(&names, &texts)?;
+            let mut module = load(builder(&options, data)?, program)?;
+            match options.lower.as_deref() {
+                Some("off") => {}
+                lower => lower_now(&mut module, lower.is_some_and(|lower| lower != "auto"))?,
             }
             Ok(Arc::new(Program { module: Mutex::new(module), is_ended: false.into(), quick: Mutex::default() }))
         })
@@ -147,23 +142,31 @@ impl Program {
     fn run(&self, method: &str, arguments: &[Argument], names: Option<&[String]>) -> Result<Vec<Returned>> {
         let begun = Instant::now();
         let mut module = self.locked()?;
-        let meta = module.kept_meta(method)?;
-        let inputs = inputs(&meta, arguments, names)?;
-        let outputs = module.call(method).inputs(&inputs).tracer(&mut Ended(&self.is_ended)).read(returned)?;
+        let inputs = inputs(arguments)?;
+        let call = module.call(method);
+        let call = match names {
+            Some(names) => call.named(names.iter().map(String::as_str).zip(inputs)),
+            None => call.inputs(&inputs),
+        };
+        let outputs = call.tracer(&mut Ended(&self.is_ended)).read(returned)?;
         self.note(method, nbytes(arguments), begun.elapsed());
         Ok(outputs)
     }
 
     fn profile(&self, method: &str, arguments: &[Argument], names: Option<&[String]>, runs: u32) -> Result<Plain> {
         let mut module = self.locked()?;
-        let meta = module.kept_meta(method)?;
-        let inputs = inputs(&meta, arguments, names)?;
         let mut timer = Timer::new(milliseconds);
         for _ in 0..runs {
             if let Some(Stop::Cancelled) = Ended(&self.is_ended).poll() {
                 return Err(Problem::Own(Code::InvalidState, "the module is used after `dispose`"));
             }
-            module.call(method).inputs(&inputs).tracer(&mut timer).run()?;
+            let inputs = inputs(arguments)?;
+            let call = module.call(method);
+            let call = match names {
+                Some(names) => call.named(names.iter().map(String::as_str).zip(inputs)),
+                None => call.inputs(&inputs),
+            };
+            call.tracer(&mut timer).run()?;
         }
         Ok(timer.steps())
     }
@@ -217,22 +220,19 @@ pub fn contents(
     Ok((take(program)?, data.into_iter().map(|mut one| take(&mut one)).collect::<Result<_>>()?))
 }
 
-/// The options that programs and language models share.
-pub fn builder(data: Vec<Content>, memory_limit: Option<f64>, threads: Option<u32>) -> ModuleBuilder {
-    let mut builder = rushlight::Module::builder();
-    if let Some(limit) = memory_limit {
-        builder = builder.memory_limit(limit as usize);
-    }
-    if let Some(threads) = threads {
-        builder = builder.threads(threads as usize);
-    }
-    for one in data {
-        builder = match one {
-            Content::Block(block) => builder.external_data_shared(Arc::new(block)),
-            Content::Path(path) => builder.external_data(path),
-        };
-    }
-    builder
+/// Reads options of loading.
+pub fn load_options(names: &[String], texts: &[String]) -> Result<LoadOptions> {
+    let mut options = LoadOptions::default();
+    set_options(&mut options, names, texts)?;
+    Ok(options)
+}
+
+/// A builder with options and `.ptd` files.
+pub fn builder(options: &LoadOptions, data: Vec<Content>) -> Result<ModuleBuilder> {
+    Ok(data.into_iter().fold(options.builder()?, |builder, one| match one {
+        Content::Block(block) => builder.external_data_shared(Arc::new(block)),
+        Content::Path(path) => builder.external_data(path),
+    }))
 }
 
 pub fn load(builder: ModuleBuilder, program: Content) -> Result<rushlight::Module> {
@@ -264,13 +264,8 @@ fn nbytes(arguments: &[Argument]) -> usize {
     arguments.iter().map(Argument::nbytes).sum()
 }
 
-/// Returns the arguments in the order of the method's inputs.
-fn inputs<'a>(meta: &'a MethodMeta, arguments: &'a [Argument], names: Option<&[String]>) -> Result<Vec<Input<'a>>> {
-    let inputs = arguments.iter().map(Input::try_from).collect::<std::result::Result<Vec<_>, _>>()?;
-    Ok(match names {
-        Some(names) => meta.inputs_by_name(names.iter().map(String::as_str).zip(inputs))?,
-        None => inputs,
-    })
+fn inputs(arguments: &[Argument]) -> Result<Vec<Input<'_>>> {
+    Ok(arguments.iter().map(Input::try_from).collect::<std::result::Result<_, _>>()?)
 }
 
 fn milliseconds() -> f64 {

@@ -15,6 +15,12 @@ func require(_ condition: Bool, _ what: String, line: Int = #line) {
   }
 }
 
+/// Counts what another thread reports.
+final class Counter: @unchecked Sendable {
+  private(set) var count = 0
+  func add() { count += 1 }
+}
+
 func floats(of path: String, count: Int) -> [Float] {
   guard let file = fopen(path, "rb") else { fatalError("no \(path)") }
   defer { fclose(file) }
@@ -97,6 +103,7 @@ struct Check {
     require(try model.decode(tokens) == prompt, "the prompt")
     var options = GenerateOptions()
     options.maxNewTokens = expected.count
+    options.temperature = 0
     var answer = ""
     for try await piece in session.generate(tokens, options: options) { answer += piece }
     require(answer == expected, "the answer \(expected): \(answer)")
@@ -117,6 +124,13 @@ struct Check {
     try session.reset()
     require(try model.encode("", addSpecial: false).isEmpty, "no tokens of no text")
     require(try !model.chat([Message(role: "user", content: "lN")]).isEmpty, "a prompt of messages")
+    try session.reset()
+    options.named.set("max_new_tokens", 3)
+    options.named.set("logprobs", true)
+    let counted = Counter()
+    options.onToken = { _ in counted.add() }
+    for try await _ in session.generate(tokens, options: options) {}
+    require(counted.count == 3, "three tokens with their log probabilities")
     options.temperature = -1
     do {
       for try await _ in session.generate(tokens, options: options) {}

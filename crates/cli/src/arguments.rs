@@ -1,14 +1,15 @@
 //! Arguments that several subcommands share.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
-use clap::Args;
 use clap::builder::{PathBufValueParser, PossibleValuesParser, TypedValueParser};
-use rushlight::{BackendSpec, KvCache, LoadMode, Lower, Module, ModuleBuilder, ProgramTokenizer, Scheme};
+use clap::{Arg, Args};
+use rushlight::options::LoadOptions;
+use rushlight::{BackendSpec, LoadMode, Lower, Module, ModuleBuilder};
 use rushlight_engine::MAX_THREADS;
 
 use crate::failure::Failure;
+use crate::option_args::{Chosen, OptionArgs, Selection};
 
 /// The program to work on.
 #[derive(Args)]
@@ -26,178 +27,51 @@ pub struct Model {
 }
 
 /// Options of running a program.
-#[derive(Args)]
-pub struct Running {
-    /// Number of threads of a call; by default the number that the machine runs at once
-    #[arg(long, value_name = "N", value_parser = threads)]
-    pub threads: Option<usize>,
-
-    /// Compile a portable program when it is loaded: auto if that pays, off never, or always for a backend, with
-    /// options such as `cpu:precision=bf16` (`rushlight backends` lists them)
-    #[arg(long, default_value = "auto", value_name = "auto|off|BACKEND", value_parser = lower)]
-    pub lower: Lower,
-
-    #[command(flatten)]
-    pub caching: Caching,
-
-    #[command(flatten)]
-    pub limits: Limits,
-}
-
-/// Quantization that needs no calibration.
-#[derive(Args)]
-pub struct WeightQuantization {
-    /// Quantize without a calibration: `rushlight quantize` has the schemes, and more settings
-    #[arg(long, value_name = "SCHEME", value_parser = named::<Scheme>(Scheme::ALL.map(Scheme::name)))]
-    pub quantize: Option<Scheme>,
-
-    /// Quantize embedding tables to this number of bits: 8, per row, or 4, in groups of 32
-    #[arg(long, value_name = "BITS", requires = "quantize")]
-    pub embeddings: Option<u32>,
-}
-
-/// The program of a language model.
-#[derive(Args)]
-pub struct LanguageModel {
-    /// Positions of a language model's cache; by default those of the model, at most 2048
-    #[arg(long, value_name = "TOKENS")]
-    pub max_context_len: Option<usize>,
-
-    /// Maximum number of tokens in a call of a language model; by default all its positions
-    #[arg(long, value_name = "TOKENS")]
-    pub max_seq_len: Option<usize>,
-
-    /// Make a language model return the logits of all tokens, rather than of the last one
-    #[arg(long)]
-    pub full_logits: bool,
-
-    /// Element type of KV caches; int8 has a scale and a zero point for each row, int4 for each group of 32 elements
-    #[arg(long, value_name = "TYPE", default_value = KvCache::default().name(),
-        value_parser = named::<KvCache>(KvCache::ALL.map(KvCache::name)))]
-    pub kv_cache: KvCache,
-
-    /// The tokenizer to store in the program: a file of Hugging Face, SentencePiece, tiktoken, Mistral or llama2.c, a
-    /// .gguf, or a folder; by default that of the language model, if it has one
-    #[arg(long, value_name = "FILE|FOLDER")]
-    pub tokenizer: Option<PathBuf>,
-
-    /// Leave the tokenizer out of the program
-    #[arg(long, conflicts_with = "tokenizer")]
-    pub no_tokenizer: bool,
-}
-
-impl LanguageModel {
-    pub fn program_tokenizer(&self) -> ProgramTokenizer {
-        match &self.tokenizer {
-            Some(path) => ProgramTokenizer::Of(path.clone()),
-            None if self.no_tokenizer => ProgramTokenizer::Omitted,
-            None => ProgramTokenizer::OfModel,
-        }
-    }
-}
-
-/// Limits on a program's memory and time.
-#[derive(Args)]
-pub struct Limits {
-    #[command(flatten)]
-    memory: MemoryLimit,
-
-    /// Maximum duration of a call: a number with ms, s, min or h, such as 500ms; without a unit, seconds. The call ends
-    /// at most one step later
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    time_limit: Option<Duration>,
-}
-
-/// Limit on a method's memory.
-#[derive(Args)]
-pub struct MemoryLimit {
-    /// Maximum memory of a method, besides the file: bytes, or a number with kB, MB, GB, KiB, MiB or GiB
-    #[arg(long, value_name = "SIZE", value_parser = size)]
-    memory_limit: Option<usize>,
-}
-
-impl Limits {
-    /// Adds the limits to a builder.
-    pub fn add_to(&self, builder: ModuleBuilder) -> ModuleBuilder {
-        let builder = self.memory.add_to(builder);
-        match self.time_limit {
-            Some(limit) => builder.time_limit(limit),
-            None => builder,
-        }
-    }
-}
-
-impl MemoryLimit {
-    /// Adds the limit to a builder.
-    pub fn add_to(&self, builder: ModuleBuilder) -> ModuleBuilder {
-        match self.memory_limit {
-            Some(limit) => builder.memory_limit(limit),
-            None => builder,
-        }
-    }
-}
-
-/// Splits a text into a number and the unit after it, in lower case.
-fn with_unit(text: &str) -> (&str, String) {
-    let end = text.find(|c: char| c.is_alphabetic()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(end);
-    (number.trim(), unit.trim().to_ascii_lowercase())
-}
-
-/// Parses a size in bytes.
-fn size(text: &str) -> Result<usize, String> {
-    let (number, unit) = with_unit(text);
-    let factor = match &*unit {
-        "" | "b" => Some(1u64),
-        "kb" => Some(1_000),
-        "mb" => Some(1_000_000),
-        "gb" => Some(1_000_000_000),
-        "tb" => Some(1_000_000_000_000),
-        "kib" => Some(1 << 10),
-        "mib" => Some(1 << 20),
-        "gib" => Some(1 << 30),
-        "tib" => Some(1 << 40),
-        _ => None,
-    };
-    let bytes = number.parse::<u64>().ok().zip(factor).and_then(|(number, factor)| number.checked_mul(factor));
-    let bytes = bytes.and_then(|bytes| usize::try_from(bytes).ok()).filter(|bytes| *bytes > 0);
-    bytes.ok_or_else(|| "expected a size of at least 1 byte, such as 1000000, 64MiB or 2GB".to_owned())
-}
-
-/// Parses a duration.
-fn duration(text: &str) -> Result<Duration, String> {
-    let (number, unit) = with_unit(text);
-    let seconds = match &*unit {
-        "ns" => Some(1e-9),
-        "us" | "µs" => Some(1e-6),
-        "ms" => Some(1e-3),
-        "" | "s" => Some(1.0),
-        "min" => Some(60.0),
-        "h" => Some(3600.0),
-        _ => None,
-    };
-    let seconds = number.parse::<f64>().ok().zip(seconds).map(|(number, seconds)| number * seconds);
-    let duration = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    let duration = duration.filter(|duration| !duration.is_zero());
-    duration.ok_or_else(|| "expected a time above 0, such as 10, 500ms, 2s or 5min".to_owned())
-}
+pub type Running = Chosen<RunningOptions>;
 
 /// The folder that keeps lowered programs.
-#[derive(Args)]
-pub struct Caching {
-    /// Keep large programs that were compiled at load in this folder, and load them from there [default: the
-    /// environment variable RUSHLIGHT_CACHE, or nowhere]
-    #[arg(long, value_name = "FOLDER", value_parser = folder)]
-    cache: Option<PathBuf>,
+pub type Caching = Chosen<CachingOptions>;
+
+/// Limits on a program's memory and time.
+pub type Limits = Chosen<LimitOptions>;
+
+/// Limit on a method's memory.
+pub type MemoryLimit = Chosen<MemoryOptions>;
+
+/// Declares rows of the table of options of loading as arguments.
+macro_rules! loading {
+    ($name:ident, $rows:expr) => {
+        #[doc = "Rows of the options of loading."]
+        pub struct $name;
+
+        impl Selection for $name {
+            type Of = LoadOptions;
+
+            fn rows() -> OptionArgs<LoadOptions> {
+                ($rows)(OptionArgs::<LoadOptions>::all())
+            }
+
+            fn adjust(name: &str, arg: Arg) -> Arg {
+                match name {
+                    "lower" => arg.value_parser(lower),
+                    "cache" => arg.value_parser(folder),
+                    _ => arg,
+                }
+            }
+        }
+    };
 }
 
-impl Caching {
-    /// Sets the folder of the cache on a builder.
-    pub fn add_to(&self, builder: ModuleBuilder) -> ModuleBuilder {
-        match &self.cache {
-            Some(folder) => builder.cache(folder),
-            None => builder,
-        }
+// The mode is an argument of the program.
+loading!(RunningOptions, |all: OptionArgs<LoadOptions>| all.without(&["load_mode"]));
+loading!(CachingOptions, |all: OptionArgs<LoadOptions>| all.only(&["cache"]));
+loading!(LimitOptions, |all: OptionArgs<LoadOptions>| all.only(&["memory_limit", "time_limit"]));
+loading!(MemoryOptions, |all: OptionArgs<LoadOptions>| all.only(&["memory_limit"]));
+
+impl<S: Selection<Of = LoadOptions>> Chosen<S> {
+    /// Sets the options of a builder.
+    pub fn add_to(&self, builder: ModuleBuilder) -> Result<ModuleBuilder, rushlight::Error> {
+        self.options.apply(builder)
     }
 }
 
@@ -232,13 +106,12 @@ pub fn magnitude(text: &str) -> Result<f64, String> {
     finite(text).ok().filter(|number| *number >= 0.0).ok_or_else(|| "expected a finite number from 0 on".to_owned())
 }
 
-/// Parses the path of a folder. The folder is made when it is needed.
-fn folder(text: &str) -> Result<PathBuf, String> {
-    let path = PathBuf::from(text);
-    match std::fs::metadata(&path) {
+/// Checks the path of a folder. The folder is made when it is needed.
+fn folder(text: &str) -> Result<String, String> {
+    match std::fs::metadata(text) {
         _ if text.is_empty() => Err("expected the name of a folder".to_owned()),
         Ok(metadata) if !metadata.is_dir() => Err("expected a folder, and this is none".to_owned()),
-        _ => Ok(path),
+        _ => Ok(text.to_owned()),
     }
 }
 
@@ -253,12 +126,13 @@ pub fn output_file() -> impl TypedValueParser<Value = PathBuf> {
     })
 }
 
-/// Parses the choice for a portable program at load.
-fn lower(text: &str) -> Result<Lower, String> {
-    text.parse().map_err(|error: rushlight::Error| {
+/// Checks the choice for a portable program at load.
+fn lower(text: &str) -> Result<String, String> {
+    let parsed = text.parse::<Lower>().map_err(|error| {
         let expected = error.what_was_expected().map(|expected| format!("; expected {expected}"));
         format!("{}{}", error.message(), expected.unwrap_or_default())
-    })
+    });
+    parsed.map(|_| text.to_owned())
 }
 
 /// Parses a backend with its options.
@@ -284,21 +158,20 @@ impl Model {
 
     /// Loads the program for inspection, without changes.
     pub fn load(&self) -> Result<Module, Failure> {
-        self.load_with(|builder| builder.lower(Lower::Off))
+        self.load_with(|builder| Ok(builder.lower(Lower::Off)))
     }
 
     /// Loads the program with options.
-    pub fn load_with(&self, options: impl FnOnce(ModuleBuilder) -> ModuleBuilder) -> Result<Module, Failure> {
-        Ok(options(self.builder()).load(&self.model)?)
+    pub fn load_with(
+        &self,
+        options: impl FnOnce(ModuleBuilder) -> Result<ModuleBuilder, rushlight::Error>,
+    ) -> Result<Module, Failure> {
+        Ok(options(self.builder())?.load(&self.model)?)
     }
 
     /// Loads the program to run it.
     pub fn load_to_run(&self, running: &Running) -> Result<Module, Failure> {
-        let mut builder = running.limits.add_to(running.caching.add_to(self.builder().lower(running.lower.clone())));
-        if let Some(threads) = running.threads {
-            builder = builder.threads(threads);
-        }
-        Ok(builder.load(&self.model)?)
+        self.load_with(|builder| running.add_to(builder))
     }
 
     fn builder(&self) -> ModuleBuilder {

@@ -60,7 +60,7 @@ impl Compare {
         let inputs = borrow(&values)?;
         let compiler = Compiler::new().method_bytes(&method, open_exported(&self.reference)?);
         let follower = Follower::start()?;
-        let mut reference = Reference::new(compiler, self.limits.add_to(Module::builder()), follower.progress())?;
+        let mut reference = Reference::new(compiler, self.limits.add_to(Module::builder())?, follower.progress())?;
         let comparison = reference.compare(&mut candidate, &method, &inputs).map_err(|error| match error {
             Incomparable::Failed(error) => error.into(),
             Incomparable::NoDebugMap { .. } => Failure::Other(format!(

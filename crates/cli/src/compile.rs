@@ -3,9 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
-use rushlight::{Compiler, LanguageModelOptions, LanguageModelOutput, Quantization, is_language_model, open_exported};
+use clap::{Arg, Args};
+use rushlight::options::CompilerOptions;
+use rushlight::{Compiler, is_language_model, open_exported};
 use rushlight_compiler::emit::ExternalWeights;
 use rushlight_compiler::partition::Report;
 use rushlight_compiler::{Compiled, ConstantResult};
@@ -14,11 +15,32 @@ use rushlight_format::tokenizer;
 use rushlight_graph::Literal;
 use serde_json::json;
 
-use crate::arguments::{LanguageModel, WeightQuantization, backend_spec, output_file};
+use crate::arguments::{backend_spec, output_file};
 use crate::failure::Failure;
 use crate::inputs::extension;
+use crate::option_args::{Chosen, OptionArgs, Selection};
 use crate::output;
 use crate::progress::Follower;
+
+/// All rows of the options of compiling.
+pub struct Settings;
+
+impl Selection for Settings {
+    type Of = CompilerOptions;
+
+    fn rows() -> OptionArgs<CompilerOptions> {
+        OptionArgs::<CompilerOptions>::all()
+    }
+
+    fn adjust(name: &str, arg: Arg) -> Arg {
+        match name {
+            "embeddings" => arg.requires("quantize"),
+            "no_tokenizer" => arg.conflicts_with("tokenizer"),
+            "hidden_states" => arg.conflicts_with("full_logits"),
+            _ => arg,
+        }
+    }
+}
 
 /// Compiles models that `torch.export.save` wrote, or published language models, to a .pte file. Needs no Python.
 #[derive(Args)]
@@ -48,29 +70,8 @@ pub struct Compile {
     #[arg(short, long, value_name = "FILE.pte", value_parser = output_file())]
     output: Option<PathBuf>,
 
-    /// Treat buffers of the same name in several methods as one
-    #[arg(long)]
-    share_state: bool,
-
     #[command(flatten)]
-    quantization: WeightQuantization,
-
-    #[command(flatten)]
-    language_model: LanguageModel,
-
-    /// Return the hidden states of all tokens after a language model's last norm, for embeddings, instead of logits
-    #[arg(long, conflicts_with = "full_logits")]
-    hidden_states: bool,
-
-    /// Give a language model a second method, which accepts LoRA adapters up to this rank
-    #[arg(long, value_name = "RANK")]
-    lora_rank: Option<usize>,
-
-    /// A backend that may claim nodes, with options such as `cpu:precision=bf16`. May be repeated: the first one is
-    /// asked first. Unclaimed nodes run on the portable operators. `rushlight backends` lists the backends and their
-    /// options
-    #[arg(long = "backend", value_name = "NAME[:KEY=VALUE,...]")]
-    backends: Vec<String>,
+    settings: Chosen<Settings>,
 
     /// Write which backend claimed each node, and why others did not: JSON if the name ends in .json, else text; `-`
     /// prints it
@@ -126,23 +127,13 @@ impl Compile {
     pub fn run(self) -> Result<(), Failure> {
         let start = Instant::now();
         let follower = Follower::start()?;
-        let mut compiler = Compiler::new()
-            .progress(follower.progress())
-            .share_state(self.share_state)
-            .kv_cache(self.language_model.kv_cache)
-            .tokenizer(self.language_model.program_tokenizer());
+        let options = &self.settings.options;
+        // One that does not exist is the first error.
+        options.backend.iter().try_for_each(|backend| backend_spec(backend).map(drop))?;
+        let compiler = Compiler::new().progress(follower.progress());
+        let mut compiler = options.apply(compiler).map_err(Failure::of_arguments)?;
+        let language_model = options.language_model().map_err(Failure::of_arguments)?;
         let mut paths = Vec::with_capacity(self.models.len());
-        let language_model = LanguageModelOptions {
-            max_context_len: self.language_model.max_context_len,
-            max_seq_len: self.language_model.max_seq_len,
-            lora_rank: self.lora_rank,
-            output: match (self.language_model.full_logits, self.hidden_states) {
-                (_, true) => LanguageModelOutput::HiddenStates,
-                (true, false) => LanguageModelOutput::AllLogits,
-                (false, false) => LanguageModelOutput::LastLogits,
-            },
-            ..LanguageModelOptions::default()
-        };
         for model in &self.models {
             if is_language_model(model) {
                 paths.push(model.as_str());
@@ -154,21 +145,11 @@ impl Compile {
             paths.push(path);
             compiler = compiler.method(name, path);
         }
-        if let Some(scheme) = self.quantization.quantize {
-            let quantization = Quantization::new(scheme);
-            compiler = compiler.quantize(match self.quantization.embeddings {
-                Some(bits) => quantization.embeddings(bits),
-                None => quantization,
-            });
-        }
         let output = self.output.unwrap_or_else(|| default_output(paths.first().unwrap_or(&"model")));
         let to_stdout = self.report.as_deref() == Some(Path::new("-"));
         let report = self.report.as_ref().filter(|_| !to_stdout);
         output::check_outputs(&paths, std::iter::once(&output).chain(report))?;
         output::check_result(&output, to_stdout || self.json)?;
-        for backend in &self.backends {
-            compiler = compiler.backend(backend_spec(backend)?);
-        }
         for constant in &self.constants {
             let (name, value) = constant
                 .split_once('=')

@@ -34,7 +34,7 @@ impl Doctor {
             rushlight::backends().map(BackendInfo::name).collect::<Vec<_>>().join(", ")
         ));
         match &self.model {
-            Some(model) => diagnose(&mut self.caching.add_to(Module::builder()).load(model)?, model),
+            Some(model) => diagnose(&mut self.caching.add_to(Module::builder())?.load(model)?, model),
             None => Ok(()),
         }
     }

@@ -3,12 +3,29 @@
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
-use rushlight::ProgramTokenizer;
+use clap::{Arg, Args};
+use rushlight::options::{CompilerOptions, OptionValue, Options as _};
 
-use crate::arguments::{LanguageModel, WeightQuantization, output_file};
+use crate::arguments::output_file;
+use crate::compile;
 use crate::failure::Failure;
+use crate::option_args::{Chosen, OptionArgs, Selection};
+
+/// Those options of compiling that the export takes.
+pub struct Settings;
+
+impl Selection for Settings {
+    type Of = CompilerOptions;
+
+    fn rows() -> OptionArgs<CompilerOptions> {
+        OptionArgs::all().without(&["share_state", "hidden_states", "lora_rank"])
+    }
+
+    fn adjust(name: &str, arg: Arg) -> Arg {
+        compile::Settings::adjust(name, arg)
+    }
+}
 
 /// Exports a decoder with transformers, and compiles it to a .pte file. Needs Python with rushlight, torch and transformers.
 #[derive(Args)]
@@ -30,14 +47,7 @@ pub struct ExportLlm {
     output: PathBuf,
 
     #[command(flatten)]
-    quantization: WeightQuantization,
-
-    #[command(flatten)]
-    language_model: LanguageModel,
-
-    /// A backend to show the nodes to, with options such as `cpu:precision=bf16`; may be repeated; `cpu` by default
-    #[arg(long = "backend", value_name = "NAME[:KEY=VALUE,...]")]
-    backends: Vec<String>,
+    settings: Chosen<Settings>,
 
     /// The Python that has torch, transformers and rushlight
     #[arg(long, value_name = "FILE", default_value = "python3")]
@@ -63,34 +73,21 @@ impl ExportLlm {
         }
         let mut export = Command::new(&self.python);
         export.args(["-m", "rushlight.llm"]).arg(&self.model).arg("--output").arg(&self.output);
-        if let Some(scheme) = self.quantization.quantize {
-            export.args(["--quantize", scheme.name()]);
-        }
-        let numbers = [
-            ("--embeddings", self.quantization.embeddings.map(u64::from)),
-            ("--max-context-len", self.language_model.max_context_len.map(|len| len as u64)),
-            ("--max-seq-len", self.language_model.max_seq_len.map(|len| len as u64)),
-        ];
-        for (name, number) in numbers {
-            if let Some(number) = number {
-                export.args([name, &number.to_string()]);
+        let mut options = self.settings.options;
+        for spec in CompilerOptions::table() {
+            let name = format!("--{}", spec.name.replace('_', "-"));
+            match options.get(spec.name).unwrap_or(OptionValue::None) {
+                value if value == spec.default() => {}
+                OptionValue::Flag(_) => {
+                    export.arg(name);
+                }
+                OptionValue::Texts(texts) => texts.iter().for_each(|text| {
+                    export.arg(&name).arg(text);
+                }),
+                value => {
+                    export.arg(name).arg(value.to_string());
+                }
             }
-        }
-        export.args(["--kv-cache", self.language_model.kv_cache.name()]);
-        match self.language_model.program_tokenizer() {
-            ProgramTokenizer::OfModel => {}
-            ProgramTokenizer::Omitted => {
-                export.arg("--no-tokenizer");
-            }
-            ProgramTokenizer::Of(path) => {
-                export.arg("--tokenizer").arg(path);
-            }
-        }
-        if self.language_model.full_logits {
-            export.arg("--full-logits");
-        }
-        for backend in &self.backends {
-            export.args(["--backend", backend]);
         }
         let status = export.stdin(Stdio::null()).status().map_err(start)?;
         if !status.success() {

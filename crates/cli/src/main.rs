@@ -20,6 +20,7 @@ mod machine;
 mod npm;
 mod op_paths;
 mod ops;
+mod option_args;
 mod output;
 mod profile;
 mod progress;

@@ -6,6 +6,8 @@ use axum::Json;
 use axum::http::StatusCode;
 use axum::http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::response::{IntoResponse, Response};
+use rushlight_llm::GenerationOptions;
+use rushlight_llm::options::Options as _;
 use serde_json::{Value, json};
 
 /// Why a server does not run.
@@ -121,12 +123,17 @@ impl fmt::Write for Shown {
     }
 }
 
+/// The name of an option in requests.
+fn param(name: &str) -> &'static str {
+    GenerationOptions::spec(name).map_or("request", |spec| spec.name)
+}
+
 impl From<rushlight_llm::Error> for Refusal {
     fn from(error: rushlight_llm::Error) -> Self {
         use rushlight_llm::Error;
         let message = error.to_string();
         match error {
-            Error::Sampling { option, .. } => Self::of(option, message),
+            Error::Option(error) => Self::of(param(error.name()), message),
             Error::Template(_) => Self::of("messages", message),
             Error::Grammar(_) => Self::of("response_format", message),
             Error::ContextFull { .. }

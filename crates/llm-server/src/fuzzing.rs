@@ -1,6 +1,6 @@
 //! The entry point of the fuzz targets: the checks of a request's body that need no model.
 
-use rushlight_llm::Generation;
+use rushlight_llm::GenerationOptions;
 
 use crate::api::{chat, completions, embeddings, tokenize};
 use crate::error::Refusal;
@@ -10,7 +10,7 @@ const VOCABULARY: usize = 64;
 
 /// Checks a body against each route. Returns true if at least one accepts it.
 pub fn request(body: &[u8]) -> bool {
-    let defaults = Generation::default();
+    let defaults = GenerationOptions::default();
     let results: [Result<(), Refusal>; 4] = [
         chat::check(body, &defaults, VOCABULARY),
         completions::check(body, &defaults, VOCABULARY),

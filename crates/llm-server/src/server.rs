@@ -59,6 +59,7 @@ pub fn serve(
         tokenizer,
         template,
         grammars: OnceLock::new(),
+        dry_breakers: OnceLock::new(),
         limits,
         preparing: Preparing::new(options.max_body, options.client_timeout, options.api_keys.len()),
         has_names,

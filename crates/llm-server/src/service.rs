@@ -1,5 +1,6 @@
 //! The state that handlers share: options, the tokenizer, and the queue of the model.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
@@ -7,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
 use rushlight_llm::{
-    Adapter, ChatTemplate, Constraint, Generation, Grammar, GrammarCompiler, Limits, Pooling, Tokenizer,
+    Adapter, ChatTemplate, Constraint, GenerationOptions, Grammar, GrammarCompiler, Limits, Pooling, Tokenizer,
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -50,7 +51,7 @@ pub struct Options {
     /// Pools the hidden states of a text into its embedding.
     pub pooling: Pooling,
     /// Defaults of requests, such as the temperature that a model's authors recommend.
-    pub generation: Generation,
+    pub generation: GenerationOptions,
 }
 
 impl Default for Options {
@@ -69,7 +70,7 @@ impl Default for Options {
             shutdown_timeout: Duration::from_secs(10),
             allowed_hosts: Vec::new(),
             pooling: Pooling::default(),
-            generation: Generation::default(),
+            generation: GenerationOptions::default(),
         }
     }
 }
@@ -81,6 +82,8 @@ pub(crate) struct Service {
     pub template: Option<ChatTemplate>,
     /// Made for the first grammar; `None` if there can be none for these tokens.
     pub grammars: OnceLock<Option<GrammarCompiler>>,
+    /// Tokens that end repetitions, made for the first request that penalizes these.
+    pub dry_breakers: OnceLock<BTreeSet<u32>>,
     pub limits: Limits,
     pub options: Options,
     pub metrics: Arc<Metrics>,
@@ -107,6 +110,15 @@ pub(crate) enum Queue {
 const EVENTS: usize = 32;
 
 impl Service {
+    /// The tokens that end repetitions.
+    pub fn dry_breakers(&self) -> rushlight_llm::Result<BTreeSet<u32>> {
+        if let Some(known) = self.dry_breakers.get() {
+            return Ok(known.clone());
+        }
+        let breakers = self.options.generation.dry_breakers(&self.tokenizer)?;
+        Ok(self.dry_breakers.get_or_init(|| breakers).clone())
+    }
+
     /// Compiles the form of an answer.
     pub fn constraint(&self, grammar: Option<&Grammar>) -> Result<Option<Constraint>, Refusal> {
         let Some(grammar) = grammar else { return Ok(None) };

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
 use rushlight::Code;
+use rushlight::options::OptionError;
 use rushlight_checkpoint::lora;
 
 /// A result of this crate.
@@ -68,8 +69,8 @@ pub enum Error {
     AdapterOfAnotherModel,
     /// A scale of an adapter that is infinite or NaN.
     AdapterScale(f32),
-    /// Options of sampling that mean nothing.
-    Sampling { option: &'static str, expected: &'static str, got: f64 },
+    /// An option of an answer that does not exist, or does not take a value.
+    Option(OptionError),
 }
 
 impl Error {
@@ -208,8 +209,9 @@ impl Error {
             Self::NoAdapters => Parts::new("the program takes no LoRA adapters")
                 .expected(format!("a method `{}`", lora::METHOD))
                 .help("compile the model's folder or GGUF file with --lora-rank"),
-            Self::Sampling { option, expected, got } => {
-                Parts::new(format!("the sampling option `{option}` has no such value")).expected(*expected).got(got)
+            Self::Option(error) => {
+                let parts = Parts::new(error.message()).expected(error.expected()).got(error.got());
+                Parts { help: error.hint(), ..parts }
             }
         }
     }
@@ -265,6 +267,7 @@ impl std::error::Error for Error {
         match self {
             Self::Module(error) => Some(error),
             Self::File { error, .. } => Some(error),
+            Self::Option(error) => Some(error),
             _ => None,
         }
     }
@@ -273,5 +276,11 @@ impl std::error::Error for Error {
 impl From<rushlight::Error> for Error {
     fn from(error: rushlight::Error) -> Self {
         Self::Module(error)
+    }
+}
+
+impl From<OptionError> for Error {
+    fn from(error: OptionError) -> Self {
+        Self::Option(error)
     }
 }

@@ -172,7 +172,7 @@ impl Generator {
     /// Adds a prompt to a session. Without a prompt the answer continues from the session's last token.
     ///
     /// # Errors
-    /// `Sampling`, also for invalid options of speculation, and the errors of [`Session::prefill`]. `NoTokens`, also
+    /// `Option`, also for invalid options of speculation, and the errors of [`Session::prefill`]. `NoTokens`, also
     /// for an empty prompt in a session without [logits](Session::logits).
     pub fn start(
         model: &mut Model,

@@ -48,6 +48,7 @@ mod error;
 #[cfg(feature = "grammar")]
 mod gbnf;
 mod generate;
+mod generation_options;
 #[cfg(feature = "grammar")]
 mod grammar;
 mod history;
@@ -68,11 +69,13 @@ pub use chat::{ChatTemplate, Message};
 pub use embedding::{Pool, Pooling};
 pub use error::{Error, Result};
 pub use generate::{FinishReason, Generation, Generator, Step, Usage, generate, generate_with_draft};
+pub use generation_options::GenerationOptions;
 #[cfg(feature = "grammar")]
 pub use grammar::{Constraint, Grammar, GrammarCompiler};
 pub use model::{Limits, Model};
 pub use perplexity::{Score, score_text};
 pub use prompt::Part;
+pub use rushlight::options;
 pub use sampling::{Choice, Dry, Mirostat, Sampler, Sampling};
 pub use session::Session;
 pub use speculation::{Draft, DraftModel, DraftSession, Speculation};

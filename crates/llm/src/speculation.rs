@@ -7,6 +7,8 @@
 
 use std::time::Duration;
 
+use rushlight::options::OptionError;
+
 use crate::error::{Error, Result};
 use crate::model::{Limits, Model};
 use crate::sampling::most_likely;
@@ -53,7 +55,7 @@ impl Speculation {
         let Self::PromptLookup { max_ngram, max_draft } = self;
         for (option, got) in [("max_ngram", max_ngram), ("max_draft", max_draft)] {
             if got == 0 {
-                return Err(Error::Sampling { option, expected: "1 or more", got: 0.0 });
+                return Err(OptionError::range(option, "1 or more", got).into());
             }
         }
         Ok(())

@@ -185,6 +185,8 @@
 #[cfg(feature = "compile")]
 #[cfg_attr(not(feature = "pt2"), allow(dead_code, reason = "`Compiler` uses all of it, the cache a part"))]
 mod atomic;
+#[cfg(feature = "std")]
+mod backend_options;
 #[cfg(any(feature = "compile", feature = "backends"))]
 mod backends;
 #[cfg(feature = "std")]
@@ -218,7 +220,7 @@ mod module;
 #[cfg(feature = "std")]
 mod names;
 #[cfg(feature = "std")]
-mod options;
+pub mod options;
 #[cfg(feature = "std")]
 mod panic;
 #[cfg(feature = "backends")]

@@ -88,7 +88,7 @@ impl MethodMeta {
             return Err(error.got(text).help("give them in order, or compile the exported model with Rushlight"));
         }
         let error = error.expected(format!("one of: {}", names.join(", ")));
-        Err(match nearest(name, names) {
+        Err(match nearest(name, names.iter().map(String::as_str)) {
             Some(near) => error.help(format!("did you mean `{near}`?")),
             None => error,
         })
@@ -115,12 +115,12 @@ pub(crate) fn fixed(info: &ValueInfo) -> Option<Input<'_>> {
 }
 
 /// The known name that is most like another, by itself or by its last part.
-fn nearest<'n>(name: &str, known: &'n [String]) -> Option<&'n str> {
+pub(crate) fn nearest<'n>(name: &str, known: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
     let similarity = |known: &str| {
         let last = known.rsplit('.').next().unwrap_or(known);
         strsim::jaro_winkler(name, known).max(strsim::jaro_winkler(name, last))
     };
-    let scored = known.iter().map(|known| (similarity(known), known));
+    let scored = known.into_iter().map(|known| (similarity(known), known));
     let (score, near) = scored.max_by(|(a, _), (b, _)| a.total_cmp(b))?;
-    (score >= MIN_SIMILARITY).then_some(near.as_str())
+    (score >= MIN_SIMILARITY).then_some(near)
 }

@@ -32,6 +32,32 @@ pub enum LoadMode {
     MmapMlockIgnoreErrors,
 }
 
+impl LoadMode {
+    /// All modes.
+    pub const ALL: [Self; 4] = [Self::File, Self::Mmap, Self::MmapMlock, Self::MmapMlockIgnoreErrors];
+
+    /// Returns the name in options.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::File => "file",
+            Self::Mmap => "mmap",
+            Self::MmapMlock => "mmap-mlock",
+            Self::MmapMlockIgnoreErrors => "mmap-mlock-ignore-errors",
+        }
+    }
+}
+
+impl std::str::FromStr for LoadMode {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self, Error> {
+        Self::ALL.into_iter().find(|mode| mode.name() == name).ok_or_else(|| {
+            let expected = Self::ALL.map(Self::name).join(", ");
+            Error::invalid("files are not loaded so").expected(expected).got(format!("`{name}`"))
+        })
+    }
+}
+
 /// Loads a file into memory, 16-byte aligned or better.
 pub(crate) fn open(path: &Path, mode: LoadMode) -> Result<Arc<dyn StableBytes>, Error> {
     let fail = |what: &str, error: &std::io::Error| {

@@ -4,12 +4,15 @@ use std::ffi::{c_char, c_void};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, ThreadId};
 
-use rushlight::{CompiledProgram, Compiler, Progress, ProgressListener, Quantization};
+use rushlight::options::{CompilerOptions, OptionError, Options as _};
+use rushlight::{CompiledProgram, Compiler, Progress, ProgressListener};
 
 use super::backend::rl_bytes;
 use super::interrupt::{flag, rl_interrupt};
 use super::value::rl_string;
-use super::{Growing, Result, elements, free, guard, hand_out, path, reference, rl_status, set, text};
+use super::{
+    Growing, Result, elements, free, guard, hand_out, path, reference, rl_option, rl_status, set, set_named, text,
+};
 use crate::tracer::Flag;
 
 /// Source of a method: the path of a `.pt2` file that `torch.export.save` wrote, or its bytes. The only source may also
@@ -53,6 +56,11 @@ pub struct rl_compile_options {
     /// as the program. May be NULL.
     pub on_progress: rl_progress_fn,
     pub progress_data: *mut c_void,
+    /// `num_named` further options by name, as `rushlight compile --help` lists them with `-` for `_`: `kv_cache`,
+    /// `embeddings`, `max_seq_len`, `full_logits`, `hidden_states`, `lora_rank`, `tokenizer`, `no_tokenizer`, and those of
+    /// the fields above, which they replace.
+    pub named: *const rl_option,
+    pub num_named: usize,
 }
 
 // SAFETY: integers, pointers, and a function that may be NULL.
@@ -137,14 +145,14 @@ pub unsafe extern "C" fn rl_compile(
 /// # Safety
 /// The arguments are as their descriptions say.
 unsafe fn compiler(exported: &[rl_exported], options: &rl_compile_options) -> Result<(Compiler, Progress)> {
-    let mut compiler = Compiler::new().share_state(options.share_state != 0);
+    // SAFETY: as their descriptions say.
+    let settings = unsafe { settings(options) }?;
+    let mut compiler = settings.apply(Compiler::new())?;
     for exported in exported {
         #[cfg(feature = "llm")]
         // SAFETY: NULL or a string.
         if let Some(path) = unsafe { language_model(exported) }? {
-            let max_context_len = Some(options.max_context_len).filter(|length| *length > 0);
-            let options = rushlight::LanguageModelOptions { max_context_len, ..Default::default() };
-            compiler = compiler.language_model(path, options);
+            compiler = compiler.language_model(path, settings.language_model()?);
             continue;
         }
         // SAFETY: a string.
@@ -158,15 +166,6 @@ unsafe fn compiler(exported: &[rl_exported], options: &rl_compile_options) -> Re
             compiler.method(method, unsafe { path(exported.path, "exported->path") }?)
         };
     }
-    // SAFETY: as their description says.
-    for backend in unsafe { elements(options.backends, options.num_backends, "backends") }? {
-        // SAFETY: a string.
-        compiler = compiler.backend(unsafe { text(*backend, "backends") }?);
-    }
-    // SAFETY: NULL or a string.
-    if let Some(scheme) = unsafe { super::optional_text(options.quantize, "quantize") }? {
-        compiler = compiler.quantize(Quantization::new(scheme.parse().map_err(rushlight::Error::from)?));
-    }
     let listener = Listener {
         // SAFETY: NULL or a live interrupt.
         interrupt: unsafe { flag(options.interrupt) },
@@ -177,6 +176,33 @@ unsafe fn compiler(exported: &[rl_exported], options: &rl_compile_options) -> Re
     };
     let progress = Progress::new(Arc::new(listener));
     Ok((compiler.progress(progress.clone()), progress))
+}
+
+/// The options that have names.
+///
+/// # Safety
+/// The options are as their description says.
+unsafe fn settings(options: &rl_compile_options) -> Result<CompilerOptions> {
+    let mut settings = CompilerOptions::default();
+    // SAFETY: as their description says.
+    let backends = unsafe { elements(options.backends, options.num_backends, "backends") }?.iter();
+    // SAFETY: strings.
+    let backends = backends.map(|backend| Ok(unsafe { text(*backend, "backends") }?.to_owned()));
+    let backends = backends.collect::<Result<Vec<_>>>()?;
+    // SAFETY: NULL or a string.
+    let scheme = unsafe { super::optional_text(options.quantize, "quantize") }?;
+    let set = || -> std::result::Result<(), OptionError> {
+        settings.set("backend", backends)?;
+        settings.set("share_state", options.share_state != 0)?;
+        settings.set("quantize", scheme)?;
+        #[cfg(feature = "llm")]
+        settings.set("max_context_len", Some(options.max_context_len).filter(|length| *length > 0))?;
+        Ok(())
+    };
+    set().map_err(rushlight::Error::from)?;
+    // SAFETY: as their description says.
+    unsafe { set_named(&mut settings, options.named, options.num_named) }?;
+    Ok(settings)
 }
 
 /// The path of a language model, unless it is an exported program.

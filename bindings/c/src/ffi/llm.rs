@@ -1,16 +1,21 @@
 //! Language models.
 
 use std::ffi::{c_char, c_void};
-use std::ops::ControlFlow;
 use std::sync::Mutex;
 
-use rushlight_llm::{FinishReason, Generation, Message, Model, Sampling, Session, Tokenizer, generate};
+#[cfg(feature = "grammar")]
+use rushlight_llm::GrammarCompiler;
+use rushlight_llm::options::{OptionError, Options as _};
+use rushlight_llm::{
+    Adapter, FinishReason, GenerationOptions, Generator, Message, Model, Session, Step, Tokenizer, Usage,
+};
 
 use super::interrupt::{flag, rl_interrupt};
 use super::module::{builder, rl_load_options};
 use super::value::rl_string;
 use super::{
-    Growing, Result, elements, free, guard, hand_out, locked, path, reference, rl_status, set, set_sized, text,
+    Growing, Result, elements, free, guard, hand_out, locked, path, reference, rl_option, rl_status, set, set_named,
+    set_sized, text,
 };
 use crate::callback;
 use crate::status::Status;
@@ -21,6 +26,9 @@ pub struct rl_llm(Mutex<Inner>);
 struct Inner {
     model: Model,
     tokenizer: Tokenizer,
+    /// Made for the first answer of a form.
+    #[cfg(feature = "grammar")]
+    grammars: Option<GrammarCompiler>,
     /// Results of the last call. The caller has pointers to them.
     tokens: Vec<u32>,
     text: String,
@@ -42,19 +50,36 @@ pub struct rl_llm_message {
 /// the answer. It must not throw exceptions or jump out of the call.
 pub type rl_llm_text_fn = Option<unsafe extern "C" fn(text: rl_string, user_data: *mut c_void) -> bool>;
 
-/// Options of text generation. `RL_LLM_GENERATE_OPTIONS_INIT` has the defaults, which are all zero: the most likely
-/// token, until the model ends the answer or the context is full.
+/// A token of an answer with its log probability.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct rl_llm_token {
+    pub token: u32,
+    /// Natural logarithm of the probability.
+    pub log_probability: f64,
+    /// `num_top` most likely tokens, the most likely first, with their log probabilities.
+    pub top_tokens: *const u32,
+    pub top_log_probabilities: *const f64,
+    pub num_top: usize,
+}
+
+/// Receives each token of an answer, on the thread of the call, if the option `logprobs` is set. The token lives for the
+/// call. Returns true to go on, false to end the answer. It must not throw exceptions or jump out of the call.
+pub type rl_llm_token_fn = Option<unsafe extern "C" fn(token: *const rl_llm_token, user_data: *mut c_void) -> bool>;
+
+/// Options of text generation. `RL_LLM_GENERATE_OPTIONS_INIT` has the defaults, which are those of all languages and of
+/// the command line. NULL stands for them.
 #[repr(C)]
 pub struct rl_llm_generate_options {
     /// `sizeof(rl_llm_generate_options)`.
     pub struct_size: usize,
     /// Maximum number of tokens. 0: until the context is full.
     pub max_new_tokens: usize,
-    /// Divides the logits. 0: the most likely token.
+    /// Divides the logits; 0.8 by default. 0: the most likely token.
     pub temperature: f32,
-    /// Keeps the most likely tokens that together have this probability. 0 and 1: all.
+    /// Keeps the most likely tokens that together have this probability; 0.95 by default. 0 and 1: all.
     pub top_p: f32,
-    /// Number of most likely tokens to keep. 0: all.
+    /// Number of most likely tokens to keep; 40 by default. 0: all.
     pub top_k: usize,
     /// Seed of the random numbers: the same seed gives the same answer.
     pub seed: u64,
@@ -66,9 +91,17 @@ pub struct rl_llm_generate_options {
     /// Receives the text; `text_data` is passed to it. May be NULL.
     pub on_text: rl_llm_text_fn,
     pub text_data: *mut c_void,
+    /// `num_named` further options by name, as `rushlight llm run --help` lists them with `-` for `_`: `min_p`,
+    /// `repetition_penalty`, `mirostat`, `logit_bias`, `logprobs`, `json_schema`, `speculate` and others. They replace the
+    /// fields above.
+    pub named: *const rl_option,
+    pub num_named: usize,
+    /// Receives the tokens if the option `logprobs` is set; `token_data` is passed to it. May be NULL.
+    pub on_token: rl_llm_token_fn,
+    pub token_data: *mut c_void,
 }
 
-// SAFETY: numbers, pointers, and a function that may be NULL.
+// SAFETY: numbers, pointers, and functions that may be NULL.
 unsafe impl Growing for rl_llm_generate_options {}
 
 /// Reason why an answer ended.
@@ -121,11 +154,38 @@ pub unsafe extern "C" fn rl_llm_load(
                 // SAFETY: a string.
                 Tokenizer::open(unsafe { self::path(tokenizer, "tokenizer") }?)?
             };
-            let inner = Inner { model: Model::new(module)?, tokenizer, tokens: Vec::new(), text: String::new() };
+            let inner = Inner {
+                model: Model::new(module)?,
+                tokenizer,
+                #[cfg(feature = "grammar")]
+                grammars: None,
+                tokens: Vec::new(),
+                text: String::new(),
+            };
             Ok(rl_llm(Mutex::new(inner)))
         };
         // SAFETY: NULL or the caller's variable.
         unsafe { hand_out(llm, "llm", make) }
+    })
+}
+
+/// Gives the sessions that are made from now on a LoRA adapter: the folder in which PEFT saved it, whose effect `scale`
+/// multiplies. NULL: none.
+///
+/// Errors: `RL_NOT_SUPPORTED` for a program that was compiled without a `lora_rank`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_llm_set_adapter(llm: *mut rl_llm, folder: *const c_char, scale: f32) -> *mut rl_status {
+    guard(|| {
+        // SAFETY: NULL or a live model.
+        let llm = unsafe { reference(llm, "llm") }?;
+        let mut inner = locked(&llm.0, "language model")?;
+        let adapter = if folder.is_null() {
+            None
+        } else {
+            // SAFETY: a string.
+            Some(Adapter::open(&inner.model, unsafe { path(folder, "folder") }?, scale)?)
+        };
+        Ok(inner.model.set_adapter(adapter)?)
     })
 }
 
@@ -325,56 +385,120 @@ pub unsafe extern "C" fn rl_llm_generate(
             )
         };
         // SAFETY: as its description says.
-        let generation = unsafe { generation(&options) }?;
+        let values = unsafe { values(&options) }?;
         let mut session = locked(&session.0, "session")?;
         let inner = &mut *locked(&llm.0, "language model")?;
-        // SAFETY: NULL or a live interrupt.
-        let interrupt = unsafe { flag(options.interrupt) };
-        let on_text = |text: &str| {
-            // SAFETY: the caller's function, with text that lives for the call.
-            let goes_on = options.on_text.is_none_or(|call| unsafe { call(rl_string::of(text), options.text_data) });
-            let is_interrupted = interrupt.as_ref().is_some_and(crate::tracer::Flag::is_set);
-            if goes_on && !is_interrupted { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        };
         callback::forget();
-        let done = generate(&mut inner.model, &mut session, &inner.tokenizer, prompt, &generation, on_text)?;
+        // SAFETY: as its description says.
+        let done = unsafe { answer(inner, &mut session, prompt, &values, &options) }?;
         if !usage.is_null() {
-            let nanoseconds = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-            let counted = |struct_size| rl_llm_usage {
-                struct_size,
-                prompt_tokens: done.prompt_tokens,
-                generated_tokens: done.generated_tokens,
-                prefill_ns: nanoseconds(done.prefill),
-                decode_ns: nanoseconds(done.decode),
-                finish: match done.finish_reason {
-                    FinishReason::Stop => rl_llm_finish::RL_LLM_FINISH_STOP,
-                    FinishReason::Length => rl_llm_finish::RL_LLM_FINISH_LENGTH,
-                    FinishReason::Cancelled => rl_llm_finish::RL_LLM_FINISH_CANCELLED,
-                } as u32,
-            };
             // SAFETY: the caller's variable, which begins with its size.
-            unsafe { set_sized(usage, "usage", counted) }?;
+            unsafe { set_sized(usage, "usage", |struct_size| counted(struct_size, &done)) }?;
         }
         Ok(())
     })
 }
 
+/// Generates an answer, and passes its text and tokens to the callbacks.
+///
 /// # Safety
 /// The options are as their description says.
-unsafe fn generation(options: &rl_llm_generate_options) -> Result<Generation> {
+unsafe fn answer(
+    inner: &mut Inner,
+    session: &mut Session,
+    prompt: &[u32],
+    values: &GenerationOptions,
+    options: &rl_llm_generate_options,
+) -> Result<Usage> {
+    let generation = values.generation(&inner.tokenizer)?;
+    #[cfg(feature = "grammar")]
+    let constraint = values.constraint(&inner.tokenizer, inner.model.limits(), &mut inner.grammars)?;
+    let Inner { model, tokenizer, .. } = inner;
+    let mut generator = Generator::start(model, session, tokenizer, prompt, generation)?;
+    #[cfg(feature = "grammar")]
+    if let Some(constraint) = constraint {
+        generator.constrain(constraint);
+    }
+    // SAFETY: NULL or a live interrupt.
+    let interrupt = unsafe { flag(options.interrupt) };
+    let is_interrupted = || interrupt.as_ref().is_some_and(crate::tracer::Flag::is_set);
+    while let Some(step) = generator.step(model, session, tokenizer)? {
+        // SAFETY: the caller's functions.
+        let goes_on = unsafe { report(&step, options) };
+        if !goes_on || is_interrupted() {
+            break;
+        }
+    }
+    Ok(generator.usage())
+}
+
+/// Passes a step to the callbacks. Returns false if the answer ends.
+///
+/// # Safety
+/// The callbacks are as their descriptions say.
+unsafe fn report(step: &Step, options: &rl_llm_generate_options) -> bool {
+    if let (Some(call), Some(token), Some(score)) = (options.on_token, step.token, &step.score) {
+        let (tokens, scores): (Vec<u32>, Vec<f64>) = score.alternatives.iter().copied().unzip();
+        let token = rl_llm_token {
+            token,
+            log_probability: score.log_probability,
+            top_tokens: tokens.as_ptr(),
+            top_log_probabilities: scores.as_ptr(),
+            num_top: tokens.len(),
+        };
+        // SAFETY: the caller's function, with a token that lives for the call.
+        if !unsafe { call(&raw const token, options.token_data) } {
+            return false;
+        }
+    }
+    match options.on_text {
+        // SAFETY: the caller's function, with text that lives for the call.
+        Some(call) if !step.text.is_empty() => unsafe { call(rl_string::of(&step.text), options.text_data) },
+        _ => true,
+    }
+}
+
+fn counted(struct_size: usize, usage: &Usage) -> rl_llm_usage {
+    let nanoseconds = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    rl_llm_usage {
+        struct_size,
+        prompt_tokens: usage.prompt_tokens,
+        generated_tokens: usage.generated_tokens,
+        prefill_ns: nanoseconds(usage.prefill),
+        decode_ns: nanoseconds(usage.decode),
+        finish: match usage.finish_reason {
+            FinishReason::Stop => rl_llm_finish::RL_LLM_FINISH_STOP,
+            FinishReason::Length => rl_llm_finish::RL_LLM_FINISH_LENGTH,
+            FinishReason::Cancelled => rl_llm_finish::RL_LLM_FINISH_CANCELLED,
+        } as u32,
+    }
+}
+
+/// # Safety
+/// The options are as their description says.
+unsafe fn values(options: &rl_llm_generate_options) -> Result<GenerationOptions> {
+    let mut values = GenerationOptions::default();
+    // NULL, of which `options` makes zeros, stands for the defaults.
+    if options.struct_size > 0 {
+        let top_p = if options.top_p == 0.0 { 1.0 } else { options.top_p };
+        let max_new_tokens = Some(options.max_new_tokens).filter(|count| *count > 0);
+        // SAFETY: as the caller promises.
+        let stop = unsafe { elements(options.stop, options.num_stop, "stop") }?.iter();
+        // SAFETY: strings.
+        let stop = stop.map(|stop| Ok(unsafe { text(*stop, "stop") }?.to_owned())).collect::<Result<Vec<_>>>()?;
+        let set = || -> std::result::Result<(), OptionError> {
+            values.set("max_new_tokens", max_new_tokens)?;
+            values.set("temperature", options.temperature)?;
+            values.set("top_p", top_p)?;
+            values.set("top_k", options.top_k)?;
+            values.set("seed", options.seed)?;
+            values.set("stop", stop)
+        };
+        set().map_err(rushlight::Error::from)?;
+    }
     // SAFETY: as the caller promises.
-    let stop = unsafe { elements(options.stop, options.num_stop, "stop") }?.iter();
-    // SAFETY: strings.
-    let stop = stop.map(|stop| Ok(unsafe { text(*stop, "stop") }?.to_owned())).collect::<Result<_>>()?;
-    let sampling = Sampling {
-        temperature: options.temperature,
-        top_p: if options.top_p == 0.0 { 1.0 } else { options.top_p },
-        top_k: options.top_k,
-        seed: options.seed,
-        ..Sampling::default()
-    };
-    let max_new_tokens = Some(options.max_new_tokens).filter(|count| *count > 0);
-    Ok(Generation { max_new_tokens, sampling, stop, ..Generation::default() })
+    unsafe { set_named(&mut values, options.named, options.num_named) }?;
+    Ok(values)
 }
 
 /// Frees a session. NULL is allowed.

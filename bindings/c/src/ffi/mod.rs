@@ -136,6 +136,39 @@ unsafe fn text<'a>(pointer: *const c_char, name: impl Display + Copy) -> Result<
     unsafe { optional_text(pointer, name) }?.ok_or_else(|| null(name))
 }
 
+/// An option by its name, with the value as text: a number, `true` or `false`, or a text. A list may be given by several
+/// options of one name.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct rl_option {
+    pub name: *const c_char,
+    /// NULL: the default.
+    pub value: *const c_char,
+}
+
+/// Sets the options of a caller.
+///
+/// # Safety
+/// `options` is NULL or has `count` options, which live for the call.
+unsafe fn set_named<T: rushlight::options::Options>(
+    target: &mut T,
+    options: *const rl_option,
+    count: usize,
+) -> Result<()> {
+    // SAFETY: as the caller promises.
+    for option in unsafe { elements(options, count, "named") }? {
+        // SAFETY: strings.
+        let (name, value) =
+            unsafe { (text(option.name, "named->name")?, optional_text(option.value, "named->value")?) };
+        let set = match value {
+            Some(value) => target.set_text(name, value),
+            None => target.set(name, rushlight::options::OptionValue::None),
+        };
+        set.map_err(rushlight::Error::from)?;
+    }
+    Ok(())
+}
+
 /// The path of a string: its bytes where paths are bytes, else UTF-8.
 ///
 /// # Safety

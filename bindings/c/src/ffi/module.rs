@@ -1,10 +1,12 @@
 //! Modules: programs whose methods are run.
 
 use std::ffi::{CString, c_char, c_void};
+use std::path::PathBuf;
 use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use rushlight::options::LoadOptions;
 use rushlight::runtime::{DelegateEvent, DelegateTracer, Event, OptionValue, StableBytes};
 use rushlight::{Code, LoadMode, Module, ModuleBuilder, Tensor};
 
@@ -16,7 +18,7 @@ use super::session::rl_session;
 use super::value::{Dims, Lent, inputs, rl_kind, rl_string, rl_tensor, rl_value, view};
 use super::{
     Growing, Result, elements, free, guard, guard_or, hand_out, locked, optional_text, options, path, reference,
-    rl_status, set, text,
+    rl_option, rl_status, set, set_named, text,
 };
 use crate::callback;
 use crate::status::{Status, c_string};
@@ -110,6 +112,10 @@ pub struct rl_load_options {
     /// `num_backend_options` options of backends.
     pub backend_options: *const rl_backend_option,
     pub num_backend_options: usize,
+    /// `num_named` further options by name: those of the fields above, which they replace, with times and sizes such as
+    /// `500ms` and `64MiB`.
+    pub named: *const rl_option,
+    pub num_named: usize,
 }
 
 // SAFETY: integers and pointers.
@@ -232,30 +238,8 @@ impl Drop for Borrowed {
 pub unsafe fn builder(given: *const rl_load_options) -> Result<ModuleBuilder> {
     // SAFETY: as the caller promises.
     let given: rl_load_options = unsafe { options(given, "options") }?;
-    let mut builder = Module::builder().share_memory(given.share_memory != 0).mode(match given.mode {
-        0 => LoadMode::Mmap,
-        1 => LoadMode::File,
-        2 => LoadMode::MmapMlock,
-        3 => LoadMode::MmapMlockIgnoreErrors,
-        mode => return Err(Status::invalid(format!("there is no mode {mode} of loading"))),
-    });
-    if given.threads > 0 {
-        builder = builder.threads(given.threads);
-    }
-    // SAFETY: NULL or strings.
-    let (lower, cache) = unsafe { (optional_text(given.lower, "lower")?, optional_text(given.cache, "cache")?) };
-    if let Some(lower) = lower {
-        builder = builder.lower(lower);
-    }
-    if let Some(cache) = cache {
-        builder = builder.cache(cache);
-    }
-    if given.memory_limit > 0 {
-        builder = builder.memory_limit(usize::try_from(given.memory_limit).unwrap_or(usize::MAX));
-    }
-    if given.time_limit > 0 {
-        builder = builder.time_limit(Duration::from_micros(given.time_limit));
-    }
+    // SAFETY: as the description says.
+    let mut builder = unsafe { settings(&given) }?.builder()?;
     // SAFETY: as the description says.
     for data in unsafe { elements(given.data, given.num_data, "data") }? {
         builder = if data.path.is_null() {
@@ -277,6 +261,34 @@ pub unsafe fn builder(given: *const rl_load_options) -> Result<ModuleBuilder> {
         builder = builder.option(backend, name, value);
     }
     Ok(builder)
+}
+
+/// The options that have names.
+///
+/// # Safety
+/// The options are as their description says.
+unsafe fn settings(given: &rl_load_options) -> Result<LoadOptions> {
+    let mode = match given.mode {
+        0 => LoadMode::Mmap,
+        1 => LoadMode::File,
+        2 => LoadMode::MmapMlock,
+        3 => LoadMode::MmapMlockIgnoreErrors,
+        mode => return Err(Status::invalid(format!("there is no mode {mode} of loading"))),
+    };
+    let mut settings = LoadOptions::default();
+    settings.load_mode = Some(mode.name().to_owned());
+    settings.share_memory = given.share_memory != 0;
+    settings.threads = Some(given.threads).filter(|threads| *threads > 0);
+    // SAFETY: NULL or strings.
+    let (lower, cache) = unsafe { (optional_text(given.lower, "lower")?, optional_text(given.cache, "cache")?) };
+    settings.lower = lower.map(ToOwned::to_owned);
+    settings.cache = cache.map(PathBuf::from);
+    let limit = Some(given.memory_limit).filter(|limit| *limit > 0);
+    settings.memory_limit = limit.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX));
+    settings.time_limit = Some(given.time_limit).filter(|limit| *limit > 0).map(Duration::from_micros);
+    // SAFETY: as the description says.
+    unsafe { set_named(&mut settings, given.named, given.num_named) }?;
+    Ok(settings)
 }
 
 /// # Safety

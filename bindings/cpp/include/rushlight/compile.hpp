@@ -25,6 +25,8 @@ struct CompileOptions {
   std::string quantize = {};
   // Number of positions of a language model's KV cache; 0: those of the model, at most 2048.
   size_t max_context_len = 0;
+  // Options by name, which replace the fields: `kv_cache`, `embeddings`, `lora_rank` and the others of `rushlight compile --help`.
+  NamedOptions named = {};
   // Ends the compilation early, and the writing of its program: it has to live as long as that.
   const Interrupt* interrupt = nullptr;
   // Is told how far it is, also when the program is written: the stage, and units done of a total, which is 0 if there is no measure. It
@@ -97,6 +99,9 @@ inline Result<Program> try_compile(Span<const Exported> exported, const CompileO
   raw.interrupt = options.interrupt == nullptr ? nullptr : options.interrupt->get();
   raw.on_progress = options.on_progress ? Program::Progress::hear : nullptr;
   raw.progress_data = program.progress_.get();
+  const std::vector<rl_option> named = options.named.raw();
+  raw.named = named.data();
+  raw.num_named = named.size();
   rl_program* compiled = nullptr;
   Status status(rl_compile(sources.data(), sources.size(), &raw, &compiled));
   program.program_.reset(compiled);

@@ -16,21 +16,35 @@ struct Message {
   std::string content;
 };
 
-// How text is generated: by default the most likely token, until the model ends the answer or the context is full.
+// A token of an answer with its log probability.
+struct Token {
+  uint32_t token;
+  double log_probability;
+  // The most likely tokens, with their log probabilities.
+  Span<const uint32_t> top_tokens;
+  Span<const double> top_log_probabilities;
+};
+
+// How text is generated, with the defaults of all languages, until the model ends the answer or the context is full.
 struct GenerateOptions {
   // Maximum number of tokens; 0: as many as the context has room for.
   size_t max_new_tokens = 0;
   // Logits are divided by it; 0: the most likely token.
-  float temperature = 0;
+  float temperature = 0.8f;
   // Keeps the most likely tokens that together have this probability; 0 and 1: all.
-  float top_p = 0;
+  float top_p = 0.95f;
   // Keeps that many of the most likely tokens; 0: all.
-  size_t top_k = 0;
+  size_t top_k = 40;
   // The same seed gives the same answer.
   uint64_t seed = 0;
   // Texts that end the answer and are not part of it.
   std::vector<std::string> stop = {};
   const Interrupt* interrupt = nullptr;
+  // Options by name, which replace the fields: `min_p`, `mirostat`, `json_schema`, `speculate` and the others of
+  // `rushlight llm run --help`.
+  NamedOptions named = {};
+  // Gets each token if the option `logprobs` is set. What it throws comes out of the call.
+  std::function<void(const Token&)> on_token = {};
 };
 
 // Token counts and times of an answer.
@@ -70,7 +84,8 @@ class Session {
   }
   template <typename Function>
   Result<Usage> try_generate(Tokens prompt, const GenerateOptions& options, Function&& on_text) {
-    Listener<std::remove_reference_t<Function>> listener{&on_text, {}};
+    Listener<std::remove_reference_t<Function>> listener{&on_text, &options.on_token, {}};
+    const std::vector<rl_option> named = options.named.raw();
     std::vector<const char*> stop;
     for (const std::string& text : options.stop) {
       stop.push_back(text.c_str());
@@ -86,6 +101,10 @@ class Session {
     raw.interrupt = options.interrupt == nullptr ? nullptr : options.interrupt->get();
     raw.on_text = listener.hear;
     raw.text_data = &listener;
+    raw.named = named.data();
+    raw.num_named = named.size();
+    raw.on_token = options.on_token ? listener.hear_token : nullptr;
+    raw.token_data = &listener;
     rl_llm_usage usage = RL_LLM_USAGE_INIT;
     Status status(rl_llm_generate(loaded_->llm.get(), get(), prompt.data(), prompt.size(), &raw, &usage));
     listener.caught.rethrow();
@@ -143,7 +162,16 @@ class Session {
   template <typename Function>
   struct Listener {
     Function* on_text;
+    const std::function<void(const Token&)>* on_token;
     rushlight::internal::Caught caught;
+
+    static bool hear_token(const rl_llm_token* token, void* user_data) {
+      auto* listener = static_cast<Listener*>(user_data);
+      return listener->caught.run([&] {
+        (*listener->on_token)({token->token, token->log_probability, Span<const uint32_t>(token->top_tokens, token->num_top),
+                               Span<const double>(token->top_log_probabilities, token->num_top)});
+      });
+    }
 
     static bool hear(rl_string text, void* user_data) {
       auto* listener = static_cast<Listener*>(user_data);
@@ -187,6 +215,12 @@ class Model {
       model.loaded_->operators = options.registry->shared();
     }
     return model;
+  }
+
+  // Gives the sessions that are made from now on a LoRA adapter, the folder in which PEFT saved it; empty: none.
+  void set_adapter(const std::string& folder, float scale = 1) { check(try_set_adapter(folder, scale)); }
+  Status try_set_adapter(const std::string& folder, float scale = 1) {
+    return Status(rl_llm_set_adapter(get(), rushlight::internal::or_null(folder), scale));
   }
 
   // Turns text into tokens; `add_special`: with those that a text begins and ends with.

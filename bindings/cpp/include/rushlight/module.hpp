@@ -9,7 +9,14 @@
 #include <cstddef>
 #include <functional>
 #include <initializer_list>
+#include <limits>
+#include <locale>
+#include <sstream>
+#include <string>
+#include <type_traits>
+#include <utility>
 #include <variant>
+#include <vector>
 
 namespace rushlight {
 
@@ -67,6 +74,46 @@ struct BackendOption {
   }
 };
 
+// Options by their names, as those of the C interface and the command line: `set("top_k", 40)`. A list, such as `stop`, gets a value each
+// time.
+class NamedOptions {
+ public:
+  NamedOptions() = default;
+  NamedOptions(std::initializer_list<std::pair<std::string, std::string>> values) : values_(values) {}
+
+  NamedOptions& set(std::string name, std::string value) {
+    values_.emplace_back(std::move(name), std::move(value));
+    return *this;
+  }
+  NamedOptions& set(std::string name, const char* value) { return set(std::move(name), std::string(value)); }
+  template <typename T, typename = std::enable_if_t<std::is_arithmetic_v<T>>>
+  NamedOptions& set(std::string name, T value) {
+    if constexpr (std::is_same_v<T, bool>) {
+      return set(std::move(name), std::string(value ? "true" : "false"));
+    } else if constexpr (std::is_integral_v<T>) {
+      return set(std::move(name), std::to_string(value));
+    } else {
+      std::ostringstream text;
+      text.imbue(std::locale::classic());
+      text.precision(std::numeric_limits<T>::max_digits10);
+      text << value;
+      return set(std::move(name), text.str());
+    }
+  }
+
+  // What the C interface takes, which lives as long as the options.
+  std::vector<rl_option> raw() const {
+    std::vector<rl_option> raw;
+    for (const auto& [name, value] : values_) {
+      raw.push_back({name.c_str(), value.c_str()});
+    }
+    return raw;
+  }
+
+ private:
+  std::vector<std::pair<std::string, std::string>> values_;
+};
+
 // How a program is loaded.
 struct LoadOptions {
   // Mapped by default: the file must not be changed or shortened while it is loaded.
@@ -87,6 +134,8 @@ struct LoadOptions {
   // Operators and backends besides the built-in ones.
   const Registry* registry = nullptr;
   std::vector<BackendOption> backend_options = {};
+  // Options by name, which replace the fields: `named.set("memory_limit", "64MiB")`.
+  NamedOptions named = {};
 };
 
 // The state of one user of a module, such as a KV cache: code and weights stay in the module. It is used by one thread at a time, and may
@@ -233,6 +282,9 @@ class LoadArguments {
     raw_.num_data = data_.size();
     raw_.backend_options = options_.data();
     raw_.num_backend_options = options_.size();
+    named_ = options.named.raw();
+    raw_.named = named_.data();
+    raw_.num_named = named_.size();
   }
 
   // Calls a function of the C interface with them, unless they are wrong.
@@ -246,6 +298,7 @@ class LoadArguments {
   rl_load_options raw_ = RL_LOAD_OPTIONS_INIT;
   std::vector<rl_data> data_;
   std::vector<rl_backend_option> options_;
+  std::vector<rl_option> named_;
 };
 
 }  // namespace internal

@@ -4,13 +4,11 @@ import { abortable } from './abort.js';
 import { compileHere } from './compilation.js';
 import { needsWorker } from './engine.js';
 import { isPage } from './environment.js';
-import { checkNames } from './options.js';
 import { loadRemote, plain } from './remote.js';
 import { encodeSample } from './signature.js';
 
 /** Compiles the `.pt2` file of an exported model to the bytes of a `.pte` file. */
 export async function compile(source, { worker = isPage, engine, progress, calibration = [], ...options } = {}) {
-  checkNames(options, ['worker', 'method', 'backend', 'quantize', 'calibration']);
   const samples = calibration.map(sample => encodeSample(sample).map(plain));
   if (!(await needsWorker(worker, engine))) {
     return abortable(options.signal, () => compileHere(source, { ...options, engine, samples, progress }));

@@ -5,7 +5,6 @@ import { needsWorker } from './engine.js';
 import { isPage } from './environment.js';
 import { failure } from './errors.js';
 import { Llm } from './llm.js';
-import { checkNames } from './options.js';
 import { loadRemote } from './remote.js';
 import { Turns } from './turns.js';
 
@@ -16,7 +15,6 @@ export class LanguageModel {
 
   /** Loads a `.pte` file that is a language model. */
   static async load(source, { worker = isPage, engine, data = [], ...options } = {}) {
-    checkNames(options, ['worker', 'threads', 'tokenizer', 'data', 'memoryLimit']);
     const given = { ...options, data: Array.isArray(data) ? data : [data] };
     const model = new LanguageModel();
     if (await needsWorker(worker, engine)) {
@@ -153,7 +151,7 @@ class Session {
     });
   }
 
-  #respond({ signal, stop = [], ...numbers }, prompt) {
+  #respond({ signal, ...options }, prompt) {
     const goesOn = () => {
       if (signal?.aborted) {
         throw failure('InvalidState', 'the answer was aborted', { cause: signal.reason });
@@ -177,8 +175,7 @@ class Session {
       }
       const prefillMs = performance.now() - started;
       goesOn();
-      const stops = typeof stop === 'string' ? [stop] : [...stop];
-      const generator = await ask('start', id, tokens.slice(at), numbers, stops);
+      const generator = await ask('start', id, tokens.slice(at), options);
       try {
         for (;;) {
           goesOn();
@@ -209,6 +206,7 @@ class Session {
 class Answer {
   #steps;
   #tokens = [];
+  #logprobs = [];
   #usage = null;
 
   constructor(steps) {
@@ -218,6 +216,11 @@ class Answer {
   /** The tokens so far. */
   get tokens() {
     return this.#tokens;
+  }
+
+  /** Log probabilities of the tokens so far, if the option `logprobs` is set. */
+  get logprobs() {
+    return this.#logprobs;
   }
 
   /** Counts, times and the reason of the end; null before it. */
@@ -240,6 +243,9 @@ class Answer {
         }
         if (value.token !== undefined) {
           this.#tokens.push(value.token);
+          if (value.score) {
+            this.#logprobs.push({ token: value.token, ...value.score });
+          }
         }
         if (value.text) {
           yield value.text;

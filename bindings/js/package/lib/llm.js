@@ -3,7 +3,7 @@
 import { acquire } from './engine.js';
 import { failure } from './errors.js';
 import { withFiles } from './files.js';
-import { checkMemoryLimit, checkThreads } from './options.js';
+import { checkThreads, divided, named } from './options.js';
 
 export class Llm {
   #instance;
@@ -12,15 +12,23 @@ export class Llm {
   #objects = new Map();
   #next = 0;
 
-  static async load(source, { data = [], engine, tokenizer, memoryLimit, threads, ...options } = {}) {
+  static async load(source, { data = [], engine, tokenizer, threads, lora, ...options } = {}) {
     checkThreads(threads ?? 1);
-    checkMemoryLimit(memoryLimit);
+    const [reading, others] = divided(options);
     const instance = await acquire('llm', { engine });
     try {
       const sources = [source, ...data, ...(tokenizer === undefined ? [] : [tokenizer])];
-      const model = await withFiles(instance, sources, options, ([program, ...files]) => {
+      // WebAssembly runs language models on one thread, and reads no folders.
+      const isNative = instance.variant === 'native';
+      if (lora !== undefined && !isNative) {
+        throw failure('NotSupported', 'a LoRA adapter is a folder, which WebAssembly does not read', {
+          hint: 'use the native library of Node.js',
+        });
+      }
+      const model = await withFiles(instance, sources, reading, ([program, ...files]) => {
         const vocabulary = tokenizer === undefined ? undefined : files.pop();
-        return instance.call(api => api.LanguageModel.load(program, files, vocabulary, memoryLimit, threads));
+        const own = isNative ? { ...others, threads } : others;
+        return instance.call(api => api.LanguageModel.load(program, files, vocabulary, ...named(own), lora));
       });
       return new Llm(instance, model);
     } catch (error) {
@@ -79,26 +87,9 @@ export class Llm {
     return this.#instance.call(() => this.#object(session).prefill(this.#model, tokens));
   }
 
-  async start(session, prompt, numbers, stop) {
-    const options = this.#instance.call(api => new api.Generation());
-    try {
-      const answer = await this.#instance.call(api => {
-        Object.entries(numbers).filter(([, value]) => value !== undefined).forEach(([name, value]) => {
-          if (!Number.isFinite(Number(value)) || value < 0 && !/Penalty$/.test(name)) {
-            throw failure('InvalidArgument', `\`${name}\` is no such number`, { got: String(value) });
-          }
-          if (!options.set(name, Number(value))) {
-            throw failure('InvalidArgument', 'no option of an answer has this name', { got: name });
-          }
-        });
-        stop.forEach(text => options.addStop(text));
-        return api.Answer.start(this.#model, this.#object(session), prompt, options);
-      });
-      return this.#add(answer);
-    } finally {
-      // Outside of the call: one that trapped has broken the instance by then, and holds the options for ever.
-      this.#instance.free(options);
-    }
+  async start(session, prompt, options) {
+    const start = api => api.Answer.start(this.#model, this.#object(session), prompt, ...named(options));
+    return this.#add(await this.#instance.call(start));
   }
 
   /** The next text and token; null when the answer is over. */

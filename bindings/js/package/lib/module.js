@@ -5,7 +5,7 @@ import { addonFor } from './addon.js';
 import { isPage } from './environment.js';
 import { failure, RushlightError } from './errors.js';
 import { NativeProgram } from './native.js';
-import { checkMemoryLimit, checkNames, checkThreads } from './options.js';
+import { checkThreads } from './options.js';
 import { Program } from './program.js';
 import { RemoteProgram } from './remote.js';
 import { flatten, nest } from './signature.js';
@@ -18,9 +18,7 @@ export class Module {
 
   /** Loads a `.pte` file. */
   static async load(source, { worker = isPage, engine, threads = 1, data = [], ...options } = {}) {
-    checkNames(options, ['worker', 'threads', 'data', 'lower', 'memoryLimit']);
     checkThreads(threads);
-    checkMemoryLimit(options.memoryLimit);
     const given = { ...options, threads, data: Array.isArray(data) ? data : [data] };
     const addon = await addonFor(engine);
     const load = () => (addon ? NativeProgram.load(addon, source, given) : Program.load(source, given));

@@ -5,6 +5,7 @@ import { isNode, isShared } from './environment.js';
 import { failure } from './errors.js';
 import { withFiles } from './files.js';
 import { Library } from './library.js';
+import { divided, named } from './options.js';
 import { Tensor } from './tensor.js';
 import { Turns } from './turns.js';
 
@@ -56,10 +57,11 @@ export class NativeProgram {
   #threads;
   #turns = new Turns();
 
-  static async load(addon, source, { data = [], lower = 'auto', memoryLimit, threads, ...options }) {
+  static async load(addon, source, { data = [], threads, ...options }) {
     const library = new NativeLibrary(addon);
-    const module = await withFiles(library, [source, ...data], options, ([program, ...files]) =>
-      library.call(api => api.Module.load(program, files, { lower: String(lower), memoryLimit, threads })),
+    const [reading, others] = divided(options);
+    const module = await withFiles(library, [source, ...data], reading, ([program, ...files]) =>
+      library.call(api => api.Module.load(program, files, ...named({ ...others, threads }))),
     );
     const program = new NativeProgram();
     program.#library = library;

@@ -3,22 +3,25 @@
 import { fieldsOf } from './errors.js';
 import { withFiles } from './files.js';
 import { Instance } from './instance.js';
+import { divided, named } from './options.js';
 import { Tensor } from './tensor.js';
 
 export class Program {
   #instance;
   #module;
 
-  static async load(source, { data = [], lower = 'auto', memoryLimit, variant, threads, ...options } = {}) {
+  static async load(source, { data = [], lower = 'auto', variant, threads, ...options } = {}) {
     const instance = await Instance.acquire('run', { threads, variant });
-    const load = ([program, ...rest]) => instance.call(api => api.Module.load(program, rest, memoryLimit, instance.threads));
+    const [reading, others] = divided(options);
+    const load = ([program, ...rest]) =>
+      instance.call(api => api.Module.load(program, rest, ...named(others), instance.threads));
     try {
-      const module = await withFiles(instance, [source, ...data], options, async handles => {
+      const module = await withFiles(instance, [source, ...data], reading, async handles => {
         const files = handles.map(handle => instance.call(() => ({ address: handle.address, size: handle.size })));
         const portable = load(handles);
         let lowered;
         try {
-          lowered = await lowerHere(instance, portable, files, lower, memoryLimit);
+          lowered = await lowerHere(instance, portable, files, lower, others);
         } catch (error) {
           instance.free(portable);
           throw error;
@@ -93,7 +96,7 @@ export class Program {
 }
 
 /** Lowers a portable program, if that pays, with the module that compiles. Null if it runs as it is. */
-async function lowerHere(instance, program, files, lower, memoryLimit) {
+async function lowerHere(instance, program, files, lower, others) {
   const { portability } = program;
   const isAsked = lower !== 'auto' && lower !== 'off';
   if (lower === 'off' || portability === 'compiled' || (portability === 'small' && !isAsked)) {
@@ -104,7 +107,7 @@ async function lowerHere(instance, program, files, lower, memoryLimit) {
     const [source, ...data] = files.map(({ address, size }) =>
       compiler.write(new Uint8Array(instance.memory.buffer, address, size)),
     );
-    return compiler.call(api => api.lower(source, data, lower, memoryLimit));
+    return compiler.call(api => api.lower(source, data, ...named({ ...others, lower })));
   } catch (error) {
     // Most programs that cannot be lowered run as they are; those of foreign backends do not.
     const isMistake = isAsked && ['NotFound', 'InvalidArgument'].includes(error.codeName);

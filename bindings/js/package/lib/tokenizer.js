@@ -10,7 +10,7 @@ export class Tokenizer {
 
   /** Loads a tokenizer's file, such as `tokenizer.json`. */
   static async load(source, { engine, ...options } = {}) {
-    checkNames(options, []);
+    checkNames(options);
     const instance = await acquire('llm', { engine });
     const tokenizer = new Tokenizer();
     try {

@@ -1,20 +1,18 @@
 //! Conversion of errors, metadata, times and counts to plain values. `bindings/js` and `bindings/node` make objects of these, each with
 //! the interface of its engine, so that programs see the same. Level 7.
 
-#[cfg(feature = "compile")]
-mod compile;
 mod error;
 #[cfg(feature = "llm")]
 mod llm;
 mod meta;
+mod options;
 mod profile;
 
-#[cfg(feature = "compile")]
-pub use compile::quantization;
 pub use error::{error, own_error};
 #[cfg(feature = "llm")]
-pub use llm::{chat_prompt, limits, llm_error, set_option, step, usage};
+pub use llm::{chat_prompt, limits, llm_error, step, usage};
 pub use meta::meta;
+pub use options::set_options;
 pub use profile::Timer;
 
 /// A value of JavaScript's that can be posted between threads.

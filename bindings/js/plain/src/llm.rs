@@ -1,14 +1,16 @@
 //! Language models: limits, options, steps and counts.
 
-use rushlight_llm::{Error, Generation, Limits, Result, Session, Step, Tokenizer, Usage};
+use rushlight_llm::{Error, Limits, Result, Session, Step, Tokenizer, Usage};
 use serde_json::Value as Json;
 
+use crate::options::renamed;
 use crate::{Plain, error};
 
 /// The fields of a `RushlightError`.
 pub fn llm_error(error: &Error) -> Plain {
     match error {
         Error::Module(error) => error::error(error),
+        Error::Option(error) => error::error(&renamed(error.clone()).into()),
         error => {
             let mut fields = error::own_error(error.code(), &error.to_string());
             fields.extend([
@@ -47,29 +49,16 @@ pub fn chat_prompt(
     template.render_with(&messages, &tools, answers, variables.as_object().unwrap_or(&none))
 }
 
-/// Sets an option of an answer, which is a number. Returns false for a name that is unknown.
-pub fn set_option(generation: &mut Generation, name: &str, value: f64) -> bool {
-    let sampling = &mut generation.sampling;
-    match name {
-        "maxNewTokens" => generation.max_new_tokens = Some(value as usize),
-        "temperature" => sampling.temperature = value as f32,
-        "topK" => sampling.top_k = value as usize,
-        "topP" => sampling.top_p = value as f32,
-        "minP" => sampling.min_p = value as f32,
-        "typicalP" => sampling.typical_p = value as f32,
-        "repetitionPenalty" => sampling.repetition_penalty = value as f32,
-        "presencePenalty" => sampling.presence_penalty = value as f32,
-        "frequencyPenalty" => sampling.frequency_penalty = value as f32,
-        "seed" => sampling.seed = value as u64,
-        "ignoreEos" => generation.ignore_eos = value != 0.0,
-        _ => return false,
-    }
-    true
-}
-
-/// The text and number of a token.
+/// The text and number of a token, and its score if log probabilities are computed.
 pub fn step(step: Step) -> Plain {
-    Plain::Object(vec![("text", step.text.into()), ("token", step.token.into())])
+    let score = step.score.filter(|_| step.token.is_some()).map(|score| {
+        let top = score
+            .alternatives
+            .iter()
+            .map(|(token, logprob)| Plain::Object(vec![("token", (*token).into()), ("logprob", (*logprob).into())]));
+        Plain::Object(vec![("logprob", score.log_probability.into()), ("top", top.collect())])
+    });
+    Plain::Object(vec![("text", step.text.into()), ("token", step.token.into()), ("score", score.into())])
 }
 
 /// Counts of tokens, milliseconds, and why the answer ended.

@@ -5,9 +5,11 @@ use std::sync::Mutex;
 use jni::objects::{JClass, JObject, JObjectArray, JString};
 use jni::sys::{jboolean, jfloat, jint, jlong};
 use jni::{Env, EnvUnowned, JValue, JValueOwned, jni_sig, jni_str};
+use rushlight::ModuleBuilder;
+use rushlight::options::{LoadOptions, Options as _};
 
 use super::module::load_mode;
-use super::{free, handle, locked, object, texts};
+use super::{free, handle, locked, object, pairs, text, texts};
 use crate::answer::{Conversation, Listener, Request};
 use crate::error::{Result, Throw};
 
@@ -22,13 +24,17 @@ pub extern "system" fn Java_org_pytorch_executorch_extension_llm_LlmModule_loadN
     tokenizer: JString<'local>,
     data: JObjectArray<'local, JString<'local>>,
     mode: jint,
+    lora: JString<'local>,
+    names: JObjectArray<'local, JString<'local>>,
+    values: JObjectArray<'local, JString<'local>>,
 ) -> jlong {
     let loaded = env.with_env(|env| -> Result<_> {
-        let mut builder = rushlight::Module::builder().mode(load_mode(mode)?);
-        for path in texts(env, &data)? {
-            builder = builder.external_data(path);
-        }
-        let conversation = Conversation::load(builder, &path.try_to_string(env)?, &tokenizer.try_to_string(env)?)?;
+        let mut options = LoadOptions::default();
+        options.load_mode = Some(load_mode(mode)?.name().to_owned());
+        pairs(env, &names, &values)?.iter().try_for_each(|(name, value)| options.set_text(name, value))?;
+        let builder = texts(env, &data)?.iter().fold(options.builder()?, ModuleBuilder::external_data);
+        let (path, tokenizer) = (path.try_to_string(env)?, tokenizer.try_to_string(env)?);
+        let conversation = Conversation::load(builder, &path, &tokenizer, text(env, &lora)?.as_deref())?;
         Ok(handle(Mutex::new(conversation)))
     });
     loaded.resolve::<Throw>()
@@ -48,13 +54,16 @@ pub extern "system" fn Java_org_pytorch_executorch_extension_llm_LlmModule_gener
     temperature: jfloat,
     num_bos: jint,
     num_eos: jint,
+    names: JObjectArray<'local, JString<'local>>,
+    values: JObjectArray<'local, JString<'local>>,
     callback: JObject<'local>,
 ) {
     let done = env.with_env(|env| -> Result<()> {
         // SAFETY: a model, which Java keeps during the call.
         let llm = unsafe { object::<Model>(handle) }?;
         let prompt = prompt.try_to_string(env)?;
-        let request = Request { prompt, seq_len, max_new_tokens, echo, temperature, num_bos, num_eos };
+        let options = pairs(env, &names, &values)?;
+        let request = Request { prompt, seq_len, max_new_tokens, echo, temperature, num_bos, num_eos, options };
         let mut caller = Caller { env, callback: &callback };
         let statistics = locked(llm, "language model")?.answer(&request, &mut caller)?;
         caller.call_back(Callback::OnStats, &statistics)

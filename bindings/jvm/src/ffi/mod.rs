@@ -84,6 +84,15 @@ fn texts<'local>(env: &mut Env<'local>, array: &JObjectArray<'local, JString<'lo
     Ok(texts)
 }
 
+/// Returns the options of two arrays: names, each with its value.
+fn pairs<'local>(
+    env: &mut Env<'local>,
+    names: &JObjectArray<'local, JString<'local>>,
+    values: &JObjectArray<'local, JString<'local>>,
+) -> Result<Vec<(String, String)>> {
+    Ok(texts(env, names)?.into_iter().zip(texts(env, values)?).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;

@@ -1,5 +1,6 @@
 //! The native functions of `Module`.
 
+use std::path::PathBuf;
 use std::ptr;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicI64;
@@ -8,10 +9,11 @@ use std::time::Duration;
 use jni::objects::{JByteBuffer, JClass, JIntArray, JObject, JObjectArray, JString};
 use jni::sys::{jint, jlong};
 use jni::{Env, EnvUnowned, JValue, jni_sig, jni_str};
+use rushlight::options::{LoadOptions, Options as _};
 use rushlight::runtime::Outputs;
 use rushlight::{Code, LoadMode, ModuleBuilder};
 
-use super::{elements, elements_mut, free, handle, locked, object, text, texts};
+use super::{elements, elements_mut, free, handle, locked, object, pairs, text, texts};
 use crate::error::{Problem, Result, Throw};
 use crate::frame::{self, Frame, Kept, Region};
 use crate::interrupt::Flag;
@@ -63,30 +65,24 @@ pub extern "system" fn Java_org_pytorch_executorch_Module_loadNative<'local>(
     cache: JString<'local>,
     memory_limit: jlong,
     time_limit_micros: jlong,
+    named: JObjectArray<'local, JString<'local>>,
+    named_values: JObjectArray<'local, JString<'local>>,
     backends: JObjectArray<'local, JString<'local>>,
     keys: JObjectArray<'local, JString<'local>>,
     values: JIntArray<'local>,
 ) -> jlong {
     let loaded = env.with_env(|env| -> Result<_> {
-        let mut builder = rushlight::Module::builder().mode(load_mode(mode)?);
-        if let Some(threads) = usize::try_from(threads).ok().filter(|threads| *threads > 0) {
-            builder = builder.threads(threads);
-        }
-        for path in texts(env, &data)? {
-            builder = builder.external_data(path);
-        }
-        if let Some(lower) = text(env, &lower)? {
-            builder = builder.lower(lower.as_str());
-        }
-        if let Some(cache) = text(env, &cache)? {
-            builder = builder.cache(cache);
-        }
-        if memory_limit > 0 {
-            builder = builder.memory_limit(usize::try_from(memory_limit).unwrap_or(usize::MAX));
-        }
-        if let Some(micros) = u64::try_from(time_limit_micros).ok().filter(|micros| *micros > 0) {
-            builder = builder.time_limit(Duration::from_micros(micros));
-        }
+        let mut options = LoadOptions::default();
+        options.load_mode = Some(load_mode(mode)?.name().to_owned());
+        options.threads = usize::try_from(threads).ok().filter(|threads| *threads > 0);
+        options.lower = text(env, &lower)?;
+        options.cache = text(env, &cache)?.map(PathBuf::from);
+        options.memory_limit =
+            Some(memory_limit).filter(|limit| *limit > 0).map(|limit| usize::try_from(limit).unwrap_or(usize::MAX));
+        let micros = u64::try_from(time_limit_micros).ok().filter(|micros| *micros > 0);
+        options.time_limit = micros.map(Duration::from_micros);
+        pairs(env, &named, &named_values)?.iter().try_for_each(|(name, value)| options.set_text(name, value))?;
+        let mut builder = texts(env, &data)?.iter().fold(options.builder()?, ModuleBuilder::external_data);
         let (backends, keys) = (texts(env, &backends)?, texts(env, &keys)?);
         let mut numbers = vec![0; keys.len()];
         values.get_region(env, 0, &mut numbers)?;

@@ -6,6 +6,7 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use rushlight_llm::Error;
 
+use super::generation::refused;
 use crate::callback;
 
 /// A `rushlight.Error` for one of the program, an `OSError` for a file that cannot be read, `RuntimeError` where the model or the
@@ -13,6 +14,7 @@ use crate::callback;
 pub fn to_python(py: Python<'_>, error: &Error) -> PyErr {
     match error {
         Error::Module(error) => callback::explained(py, error),
+        Error::Option(error) => refused(error),
         Error::File { error: cause, .. } => io::Error::new(cause.kind(), error.to_string()).into(),
         Error::AdapterOfAnotherModel
         | Error::Poisoned

@@ -54,18 +54,17 @@ impl Generator {
         let text = &tokenizer.get().inner;
         let model = &session.get().model;
         let limits = &model.get().limits;
-        let mut generation = options.inner.clone();
-        if let Some(dry) = generation.sampling.dry.take() {
-            let dry = py.detach(|| dry.break_at_given(text, &options.breakers));
-            generation.sampling.dry = Some(error::map(py, dry)?);
-        }
+        let generation = error::map(py, py.detach(|| options.values.generation(text)))?;
         let constraint = options.grammar.as_ref().map(|grammar| tokenizer.get().constraint(py, limits, grammar));
         let constraint = constraint.transpose()?;
         let draft = match &options.draft {
-            Some((draft, _)) if draft.is(model) => {
+            Some(draft) if draft.is(model) => {
                 return Err(PyValueError::new_err("speculate: a model cannot guess for itself"));
             }
-            Some((draft, max)) => Some(SharedDraft::new(py, draft.clone_ref(py), limits.vocab_size, *max)?),
+            Some(draft) => {
+                let max = options.values.draft_max();
+                Some(SharedDraft::new(py, draft.clone_ref(py), limits.vocab_size, max)?)
+            }
             None => None,
         };
         let mut interrupt = None;

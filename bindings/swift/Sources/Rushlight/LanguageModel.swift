@@ -13,19 +13,38 @@ public struct Message: Sendable {
   }
 }
 
-/// How text is generated: by default the most likely token, until the model ends the answer or the context is full.
+/// A token of an answer with its log probability.
+public struct Token: Sendable {
+  public let token: UInt32
+  public let logProbability: Double
+  /// The most likely tokens, with their log probabilities.
+  public let top: [(token: UInt32, logProbability: Double)]
+
+  init(_ raw: rl_llm_token) {
+    token = raw.token
+    logProbability = raw.log_probability
+    top = (0..<raw.num_top).map { (raw.top_tokens[$0], raw.top_log_probabilities[$0]) }
+  }
+}
+
+/// How text is generated, with the defaults of all languages, until the model ends the answer or the context is full.
 public struct GenerateOptions: Sendable {
   /// Maximum number of tokens; 0: as many as the context has room for.
   public var maxNewTokens = 0
   /// Logits are divided by it; 0: the most likely token.
-  public var temperature: Float = 0
+  public var temperature: Float = 0.8
   /// Keeps the most likely tokens that together have this probability; 0 and 1: all.
-  public var topP: Float = 0
+  public var topP: Float = 0.95
   /// Keeps that many of the most likely tokens; 0: all.
-  public var topK = 0
+  public var topK = 40
   public var seed: UInt64 = 0
   /// Texts that end the answer and are not part of it.
   public var stop: [String] = []
+  /// Options by name, which replace the others: `min_p`, `mirostat`, `json_schema`, `speculate` and those that
+  /// `rushlight llm run --help` lists.
+  public var named = NamedOptions()
+  /// Gets each token if the option `logprobs` is set, on a thread of the model.
+  public var onToken: (@Sendable (Token) -> Void)?
 
   public init() {}
 }
@@ -46,6 +65,11 @@ public final class LanguageModel: @unchecked Sendable {
   }
 
   deinit { rl_llm_free(raw) }
+
+  /// Gives the sessions that are made from now on a LoRA adapter, the folder in which PEFT saved it; nil: none.
+  public func setAdapter(_ folder: String?, scale: Float = 1) throws {
+    try queue.sync { try folder.withCStringOrNull { try check(rl_llm_set_adapter(raw, $0, scale)) } }
+  }
 
   /// Turns text into tokens; `addSpecial`: with those that a text begins and ends with.
   public func encode(_ text: String, addSpecial: Bool = true) throws -> [UInt32] {
@@ -160,32 +184,47 @@ public final class LanguageSession: @unchecked Sendable {
 
   private final class Listener {
     let onText: (String) -> Void
-    init(_ onText: @escaping (String) -> Void) { self.onText = onText }
+    let onToken: ((Token) -> Void)?
+    init(_ onText: @escaping (String) -> Void, _ onToken: ((Token) -> Void)?) {
+      self.onText = onText
+      self.onToken = onToken
+    }
   }
 
   private func generate(
     _ prompt: [UInt32], _ options: GenerateOptions, _ interrupt: Interrupt, _ onText: @escaping (String) -> Void
   ) throws {
-    let listener = Listener(onText)
+    let listener = Listener(onText, options.onToken)
     try withExtendedLifetime((listener, interrupt)) {
       try options.stop.withCStrings { stop in
         try stop.withUnsafeBufferPointer { stop in
-          var raw = rl_llm_generate_options()
-          raw.struct_size = MemoryLayout<rl_llm_generate_options>.size
-          raw.max_new_tokens = options.maxNewTokens
-          raw.temperature = options.temperature
-          raw.top_p = options.topP
-          raw.top_k = options.topK
-          raw.seed = options.seed
-          raw.stop = stop.baseAddress
-          raw.num_stop = stop.count
-          raw.interrupt = interrupt.raw
-          raw.text_data = Unmanaged.passUnretained(listener).toOpaque()
-          raw.on_text = { text, data in
-            Unmanaged<Listener>.fromOpaque(data!).takeUnretainedValue().onText(String(text))
-            return true
+          try options.named.withRaw { named in
+            var raw = rl_llm_generate_options()
+            raw.struct_size = MemoryLayout<rl_llm_generate_options>.size
+            raw.max_new_tokens = options.maxNewTokens
+            raw.temperature = options.temperature
+            raw.top_p = options.topP
+            raw.top_k = options.topK
+            raw.seed = options.seed
+            raw.stop = stop.baseAddress
+            raw.num_stop = stop.count
+            raw.interrupt = interrupt.raw
+            raw.text_data = Unmanaged.passUnretained(listener).toOpaque()
+            raw.on_text = { text, data in
+              Unmanaged<Listener>.fromOpaque(data!).takeUnretainedValue().onText(String(text))
+              return true
+            }
+            raw.named = named.baseAddress
+            raw.num_named = named.count
+            if options.onToken != nil {
+              raw.token_data = raw.text_data
+              raw.on_token = { token, data in
+                Unmanaged<Listener>.fromOpaque(data!).takeUnretainedValue().onToken?(Token(token!.pointee))
+                return true
+              }
+            }
+            try check(rl_llm_generate(model.raw, self.raw, prompt, prompt.count, &raw, nil))
           }
-          try check(rl_llm_generate(model.raw, self.raw, prompt, prompt.count, &raw, nil))
         }
       }
     }

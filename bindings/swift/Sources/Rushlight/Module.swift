@@ -17,6 +17,26 @@ public final class Interrupt: @unchecked Sendable {
   public func clear() { rl_interrupt_set(raw, false) }
 }
 
+/// Options by their names, as those of the C interface and the command line: `options.set("top_k", 40)`. A list, such as `stop`, gets a
+/// value each time.
+public struct NamedOptions: Sendable {
+  private var texts: [String] = []
+
+  public init() {}
+
+  public mutating func set(_ name: String, _ value: String) { texts += [name, value] }
+  public mutating func set(_ name: String, _ value: Bool) { set(name, String(value)) }
+  public mutating func set<T: BinaryInteger>(_ name: String, _ value: T) { set(name, String(value)) }
+  public mutating func set<T: BinaryFloatingPoint>(_ name: String, _ value: T) { set(name, "\(value)") }
+
+  func withRaw<R>(_ body: (UnsafeBufferPointer<rl_option>) throws -> R) throws -> R {
+    try texts.withCStrings { texts in
+      let options = stride(from: 0, to: texts.count, by: 2).map { rl_option(name: texts[$0], value: texts[$0 + 1]) }
+      return try options.withUnsafeBufferPointer(body)
+    }
+  }
+}
+
 /// How a program is loaded.
 public struct LoadOptions: Sendable {
   /// How many threads a call may use, the caller's among them. 0: as many as the machine runs at once.
@@ -30,6 +50,8 @@ public struct LoadOptions: Sendable {
   public var timeLimit: UInt64 = 0
   /// Paths of files of weights that the program does not hold (`.ptd`).
   public var data: [String] = []
+  /// Options by name, which replace the others: `named.set("time_limit", "500ms")`.
+  public var named = NamedOptions()
 
   public init() {}
 
@@ -39,16 +61,20 @@ public struct LoadOptions: Sendable {
         try data.withCStrings { paths in
           let files = paths.map { rl_data(path: $0, bytes: nil, size: 0) }
           return try files.withUnsafeBufferPointer { files in
-            var options = rl_load_options()
-            options.struct_size = MemoryLayout<rl_load_options>.size
-            options.threads = threads
-            options.lower = lower
-            options.cache = cache
-            options.memory_limit = memoryLimit
-            options.time_limit = timeLimit
-            options.data = files.baseAddress
-            options.num_data = files.count
-            return try body(&options)
+            try named.withRaw { named in
+              var options = rl_load_options()
+              options.struct_size = MemoryLayout<rl_load_options>.size
+              options.threads = threads
+              options.lower = lower
+              options.cache = cache
+              options.memory_limit = memoryLimit
+              options.time_limit = timeLimit
+              options.data = files.baseAddress
+              options.num_data = files.count
+              options.named = named.baseAddress
+              options.num_named = named.count
+              return try body(&options)
+            }
           }
         }
       }

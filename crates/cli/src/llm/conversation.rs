@@ -74,11 +74,13 @@ impl Conversation {
         let Speaker { model, session, .. } = &mut self.speaker;
         let known = session.keep_common_prefix(model, &tokens)?;
         let mut answer = String::new();
-        let answered = self.speaker.answer(tokens.get(known..).unwrap_or_default(), is_stopped, |piece| {
+        let answered = self.speaker.answer(tokens.get(known..).unwrap_or_default(), is_stopped, |step| {
             // Tokenizers put a space before a word.
-            let piece = if answer.is_empty() { piece.trim_start() } else { piece };
-            answer.push_str(piece);
-            output::print_piece(piece);
+            let piece = if answer.is_empty() { step.text.trim_start() } else { &step.text };
+            if !piece.is_empty() {
+                answer.push_str(piece);
+                output::print_piece(piece);
+            }
         });
         let usage = match answered {
             Ok(usage) => usage,

@@ -1,7 +1,7 @@
 //! `rushlight llm run`.
 
 use clap::Args;
-use rushlight_llm::Usage;
+use rushlight_llm::{TokenScore, Usage};
 use serde_json::json;
 
 use super::speaker;
@@ -27,7 +27,7 @@ pub struct Run {
     /// The text to continue; `-` reads standard input
     prompt: String,
 
-    /// Print the text, token counts and times as JSON
+    /// Print the text, token counts and times as JSON, and with `--logprobs` the tokens with their log probabilities
     #[arg(long)]
     json: bool,
 }
@@ -37,23 +37,29 @@ impl Run {
         let tokenizer = self.speaker.model.tokenizer()?;
         let prompt = tokenizer.encode(&read(&self.prompt)?, true)?;
         let mut text = String::new();
+        let mut scores = Vec::new();
         let usage = self.speaker.load(tokenizer)?.answer(
             &prompt,
             || false,
-            |piece| {
+            |step| {
                 if self.json {
-                    text.push_str(piece);
-                } else {
-                    output::print_piece(piece);
+                    text.push_str(&step.text);
+                    scores.extend(step.token.zip(step.score.as_ref()).map(|(token, score)| score_json(token, score)));
+                } else if !step.text.is_empty() {
+                    output::print_piece(&step.text);
                 }
             },
         )?;
         if self.json {
-            output::print_json(&json!({
+            let mut answer = json!({
                 "text": text,
                 "finish_reason": usage.finish_reason.name(),
                 "usage": usage_json(&usage),
-            }));
+            });
+            if self.speaker.options.values.has_log_probabilities() {
+                answer["logprobs"] = scores.into();
+            }
+            output::print_json(&answer);
         } else {
             output::print("");
             output::to_stderr(&usage.to_string());
@@ -68,6 +74,12 @@ pub fn read(text: &str) -> Result<String, Failure> {
         return Ok(text.to_owned());
     }
     std::io::read_to_string(std::io::stdin()).map_err(Failure::stdin)
+}
+
+/// A token with its log probability, and the most likely tokens with theirs.
+fn score_json(token: u32, score: &TokenScore) -> serde_json::Value {
+    let top = score.alternatives.iter().map(|(token, score)| json!({ "token": token, "logprob": score }));
+    json!({ "token": token, "logprob": score.log_probability, "top": top.collect::<Vec<_>>() })
 }
 
 fn usage_json(usage: &Usage) -> serde_json::Value {

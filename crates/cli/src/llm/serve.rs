@@ -133,10 +133,10 @@ impl Serve {
             timeout: Duration::from_secs(self.timeout),
             allowed_hosts: self.allowed_host,
             pooling: if self.pooling == "mean" { Pooling::Mean } else { Pooling::Last },
-            generation: self.options.generation(&tokenizer)?,
+            generation: self.options.values,
             ..Options::default()
         };
-        if options.generation.speculation.is_some()
+        if options.generation.generation(&tokenizer)?.speculation.is_some()
             && let Some(reason) = model.session()?.cannot_read_ahead(&model)
         {
             output::warn(&format!("tokens are not guessed: {reason}"));

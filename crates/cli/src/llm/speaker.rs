@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use clap::Args;
-use rushlight_llm::{Draft, Generation, Generator, Model, Result, Session, Tokenizer, Usage};
+use rushlight_llm::{Draft, Generation, Generator, Model, Result, Session, Step, Tokenizer, Usage};
 
 #[cfg(feature = "grammar")]
 use super::form::Form;
@@ -41,10 +41,11 @@ impl Arguments {
     pub fn load(&self, tokenizer: Tokenizer) -> std::result::Result<Speaker, Failure> {
         let mut model = self.model.load()?;
         let session = model.session()?;
+        let options = self.options.generation(&tokenizer)?;
         Ok(Speaker {
             session,
-            options: self.options.generation(&tokenizer)?,
-            draft: self.options.draft(&model, &self.model)?,
+            draft: self.options.draft(&options, &model, &self.model)?,
+            options,
             #[cfg(feature = "grammar")]
             constraint: self.form.constraint(&model, &tokenizer)?,
             model,
@@ -60,12 +61,13 @@ impl Speaker {
         *seed = seed.wrapping_add(1);
     }
 
-    /// Adds tokens to the session and answers. The answer ends if standard output is closed, or `is_stopped` says so.
+    /// Adds tokens to the session and answers. `on_step` gets each step. The answer ends if standard output is closed, or
+    /// `is_stopped` says so.
     pub fn answer(
         &mut self,
         tokens: &[u32],
         is_stopped: impl Fn() -> bool,
-        mut on_text: impl FnMut(&str),
+        mut on_step: impl FnMut(&Step),
     ) -> Result<Usage> {
         let Self { model, session, tokenizer, .. } = self;
         let goes_on =
@@ -81,9 +83,7 @@ impl Speaker {
                 None => generator.step(model, session, tokenizer)?,
             };
             let Some(step) = step else { break };
-            if !step.text.is_empty() {
-                on_text(&step.text);
-            }
+            on_step(&step);
         }
         let usage = generator.usage();
         if let Some(reason) = usage.no_speculation {

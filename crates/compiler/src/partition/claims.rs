@@ -4,8 +4,8 @@ use rushlight_graph::{Def, Graph, Model, NodeId, Op};
 use rushlight_runtime::OptionValue;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::passes::composites::Composites;
 use super::tags::{Claimant, Tag, Tags};
+use crate::passes::composites::Composites;
 
 /// The canonical form of a method: a functional, simplified graph of operators that kernels have, and of composite
 /// operators that stay whole ([`CANONICAL_COMPOSITES`](crate::passes::CANONICAL_COMPOSITES)). Every backend is shown the same

@@ -119,6 +119,7 @@ fn prepare(service: &Service, mut request: Request, tenant: Tenant) -> Result<Pr
     }
     let generation = request.sampling.generation(
         &service.options.generation,
+        || service.dry_breakers(),
         request.max_completion_tokens.or(request.max_tokens),
         alternatives,
         service.limits.vocab_size,
@@ -438,11 +439,17 @@ impl stream::Chunks for Chunks {
 
 /// The checks of a body that need no model.
 #[cfg(fuzzing)]
-pub fn check(body: &[u8], defaults: &Generation, vocabulary: usize) -> Result<(), Refusal> {
+pub fn check(body: &[u8], defaults: &rushlight_llm::GenerationOptions, vocabulary: usize) -> Result<(), Refusal> {
     let request: Request = super::body::parse(body)?;
     tools(&request)?;
     request.sampling.grammar()?;
     let max = request.max_completion_tokens.or(request.max_tokens);
-    request.sampling.generation(defaults, max, request.top_logprobs, vocabulary)?;
+    request.sampling.generation(
+        defaults,
+        || Ok(std::collections::BTreeSet::new()),
+        max,
+        request.top_logprobs,
+        vocabulary,
+    )?;
     request.messages.into_iter().map(message).collect::<Result<Vec<_>, _>>().map(|_| ())
 }

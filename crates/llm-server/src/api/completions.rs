@@ -128,9 +128,14 @@ fn prepare(service: &Service, request: Request, tenant: Tenant) -> Result<Prepar
         return Err(Refusal::of("best_of", "it is not supported beyond `n`"));
     }
     let defaults = &service.options.generation;
-    let max_tokens = request.max_tokens.or(defaults.max_new_tokens).unwrap_or(DEFAULT_MAX_TOKENS);
-    let generation =
-        request.sampling.generation(defaults, Some(max_tokens), request.logprobs, service.limits.vocab_size)?;
+    let max_tokens = request.max_tokens.or(defaults.max_new_tokens()).unwrap_or(DEFAULT_MAX_TOKENS);
+    let generation = request.sampling.generation(
+        defaults,
+        || service.dry_breakers(),
+        Some(max_tokens),
+        request.logprobs,
+        service.limits.vocab_size,
+    )?;
     let constraint = service.constraint(request.sampling.grammar()?.as_ref())?;
     let prompts = request.prompt.tokens(&service.tokenizer, "prompt")?;
     let adapter = service.adapter(request.model.as_deref())?;
@@ -363,8 +368,11 @@ impl stream::Chunks for Chunks {
 
 /// The checks of a body that need no model.
 #[cfg(fuzzing)]
-pub fn check(body: &[u8], defaults: &Generation, vocabulary: usize) -> Result<(), Refusal> {
+pub fn check(body: &[u8], defaults: &rushlight_llm::GenerationOptions, vocabulary: usize) -> Result<(), Refusal> {
     let request: Request = super::body::parse(body)?;
     request.sampling.grammar()?;
-    request.sampling.generation(defaults, request.max_tokens, None, vocabulary).map(|_| ())
+    request
+        .sampling
+        .generation(defaults, || Ok(std::collections::BTreeSet::new()), request.max_tokens, None, vocabulary)
+        .map(|_| ())
 }

@@ -1,8 +1,9 @@
 //! Fields of requests that say how an answer is generated.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use rushlight_llm::{Generation, Grammar};
+use rushlight_llm::options::Options as _;
+use rushlight_llm::{Generation, GenerationOptions, Grammar};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -36,19 +37,11 @@ pub fn check_scores(tokens: usize, alternatives: Option<usize>) -> Result<(), Re
 /// The sampling options of OpenAI's requests, with additions of other servers.
 #[derive(Deserialize)]
 pub struct SamplingFields {
-    temperature: Option<f32>,
-    top_p: Option<f32>,
-    top_k: Option<usize>,
-    min_p: Option<f32>,
-    typical_p: Option<f32>,
-    repetition_penalty: Option<f32>,
-    repeat_penalty: Option<f32>,
-    presence_penalty: Option<f32>,
-    frequency_penalty: Option<f32>,
+    /// Another name of `repetition_penalty`.
+    repeat_penalty: Option<Value>,
     logit_bias: Option<Map<String, Value>>,
     seed: Option<i64>,
     stop: Option<OneOrMany<String>>,
-    ignore_eos: Option<bool>,
     n: Option<usize>,
     stream: Option<bool>,
     stream_options: Option<StreamOptions>,
@@ -59,7 +52,33 @@ pub struct SamplingFields {
     guided_grammar: Option<String>,
     /// Requests with others share nothing with this one, as vLLM has it.
     pub cache_salt: Option<String>,
+    /// All others: those with the name of an option set it, the rest are ignored.
+    #[serde(flatten)]
+    others: Map<String, Value>,
 }
+
+/// Options that are no fields of a request, or that have a field of another form.
+const OTHERWISE: [&str; 12] = [
+    // `max_tokens`, `max_completion_tokens` and `logprobs` differ between the routes.
+    "max_new_tokens",
+    "logprobs",
+    // Limited, because each takes time at each token.
+    "stop",
+    "logit_bias",
+    // Negative ones are seeds too.
+    "seed",
+    // `response_format` and `guided_...`.
+    "json_schema",
+    "regex",
+    "grammar",
+    // Each reads the whole vocabulary.
+    "dry_sequence_breaker",
+    // The server guesses for all answers, or for none.
+    "speculate",
+    "draft_max",
+    // Draws from a seed that is not 0.
+    "executorch_sampler",
+];
 
 #[derive(Deserialize)]
 struct StreamOptions {
@@ -79,29 +98,29 @@ struct NamedSchema {
 }
 
 impl SamplingFields {
-    /// The generation options of a request; `defaults` has the missing ones.
+    /// The generation options of a request; `defaults` has the missing ones. `breakers` returns the tokens that end
+    /// repetitions.
     pub fn generation(
         &self,
-        defaults: &Generation,
+        defaults: &GenerationOptions,
+        breakers: impl FnOnce() -> rushlight_llm::Result<BTreeSet<u32>>,
         max_new_tokens: Option<usize>,
         alternatives: Option<usize>,
         vocab_size: usize,
     ) -> Result<Generation, Refusal> {
-        let mut generation = defaults.clone();
+        let mut options = defaults.clone();
+        for spec in GenerationOptions::table().iter().filter(|spec| !OTHERWISE.contains(&spec.name)) {
+            if let Some(value) = self.others.get(spec.name).filter(|value| !value.is_null()) {
+                options.set_json(spec.name, value)?;
+            }
+        }
+        if let Some(penalty) = self.repeat_penalty.as_ref().filter(|_| !self.others.contains_key("repetition_penalty"))
+        {
+            options.set_json("repetition_penalty", penalty)?;
+        }
+        let mut generation = options.generation_with(breakers)?;
         let sampling = &mut generation.sampling;
         // Temperature 0 is deterministic, so that it needs no seed.
-        for (field, given) in [
-            (&mut sampling.temperature, self.temperature),
-            (&mut sampling.top_p, self.top_p),
-            (&mut sampling.min_p, self.min_p),
-            (&mut sampling.typical_p, self.typical_p),
-            (&mut sampling.repetition_penalty, self.repetition_penalty.or(self.repeat_penalty)),
-            (&mut sampling.presence_penalty, self.presence_penalty),
-            (&mut sampling.frequency_penalty, self.frequency_penalty),
-        ] {
-            *field = given.unwrap_or(*field);
-        }
-        sampling.top_k = self.top_k.unwrap_or(sampling.top_k);
         sampling.seed = self.seed.map_or_else(random_seed, i64::cast_unsigned);
         if let Some(biases) = &self.logit_bias {
             sampling.logit_bias.extend(logit_bias(biases, vocab_size)?);
@@ -121,10 +140,8 @@ impl SamplingFields {
             let message = format!("expected at most {MAX_ALTERNATIVES} alternatives, got {alternatives}");
             return Err(Refusal::of("logprobs", message));
         }
-        generation.ignore_eos = self.ignore_eos.unwrap_or(generation.ignore_eos);
         generation.max_new_tokens = max_new_tokens.or(generation.max_new_tokens);
         generation.log_probabilities = alternatives;
-        generation.sampling.check()?;
         Ok(generation)
     }
 

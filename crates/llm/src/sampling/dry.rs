@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::tokenizer::Tokenizer;
 
 /// A penalty for tokens that would continue a repetition, as text-generation-webui and llama.cpp define it. Suppose the
@@ -62,20 +62,6 @@ impl Dry {
             [none] if none == "none" => Ok(self),
             texts => self.break_at(tokenizer, texts),
         }
-    }
-
-    pub(super) fn check(&self) -> Result<()> {
-        let Self { multiplier, base, allowed_length, .. } = *self;
-        for (option, expected, got, is_valid) in [
-            ("dry_multiplier", "0 or more", multiplier, multiplier.is_finite() && multiplier >= 0.0),
-            ("dry_base", "1 or more", base, base.is_finite() && base >= 1.0),
-            ("dry_allowed_length", "1 or more", allowed_length as f32, allowed_length > 0),
-        ] {
-            if !is_valid {
-                return Err(Error::Sampling { option, expected, got: f64::from(got) });
-            }
-        }
-        Ok(())
     }
 
     /// Subtracts penalties from the logits of the token after `tokens`.

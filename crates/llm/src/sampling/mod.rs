@@ -62,7 +62,7 @@ impl Sampling {
     /// Chooses the most likely token.
     pub const GREEDY: Self = Self::of(0.0, 0, 1.0, 0.0);
 
-    /// The defaults of llama.cpp, which the command line, its server and Python use.
+    /// The defaults of llama.cpp, which are those of [`GenerationOptions`](crate::GenerationOptions).
     pub const RANDOM: Self = Self::of(0.8, 40, 0.95, 0.05);
 
     const fn of(temperature: f32, top_k: usize, top_p: f32, min_p: f32) -> Self {
@@ -106,49 +106,6 @@ impl Default for Mirostat {
     }
 }
 
-impl Sampling {
-    /// Checks the ranges of all options.
-    ///
-    /// # Errors
-    /// `Sampling`.
-    pub fn check(&self) -> Result<()> {
-        let finite = |x: f32| x.is_finite();
-        for (option, expected, got, is_valid) in [
-            ("temperature", "0 or more", self.temperature, self.temperature >= 0.0),
-            ("top_p", "more than 0, at most 1", self.top_p, self.top_p > 0.0 && self.top_p <= 1.0),
-            ("min_p", "from 0 to 1", self.min_p, (0.0..=1.0).contains(&self.min_p)),
-            ("typical_p", "more than 0, at most 1", self.typical_p, self.typical_p > 0.0 && self.typical_p <= 1.0),
-            ("repetition_penalty", "more than 0", self.repetition_penalty, self.repetition_penalty > 0.0),
-            ("presence_penalty", "a number", self.presence_penalty, true),
-            ("frequency_penalty", "a number", self.frequency_penalty, true),
-        ] {
-            if !is_valid || !finite(got) {
-                return Err(Error::Sampling { option, expected, got: f64::from(got) });
-            }
-        }
-        if let Some(dry) = &self.dry {
-            dry.check()?;
-        }
-        if let Some(Mirostat { tau, eta }) = self.mirostat {
-            for (option, got) in [("mirostat_tau", tau), ("mirostat_eta", eta)] {
-                if !finite(got) || got < 0.0 {
-                    return Err(Error::Sampling { option, expected: "0 or more", got: f64::from(got) });
-                }
-            }
-        }
-        if self.executorch && self.temperature > 0.0 && self.seed == 0 {
-            let expected = "more than 0, from which ExecuTorch's generator draws nothing else";
-            return Err(Error::Sampling { option: "seed", expected, got: 0.0 });
-        }
-        match self.logit_bias.iter().find(|(_, bias)| bias.is_nan()) {
-            Some((_, bias)) => {
-                Err(Error::Sampling { option: "logit_bias", expected: "a number", got: f64::from(*bias) })
-            }
-            None => Ok(()),
-        }
-    }
-}
-
 /// A token that was sampled.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Choice {
@@ -187,7 +144,7 @@ impl Sampler {
     /// Creates a sampler that has seen no tokens.
     ///
     /// # Errors
-    /// `Sampling` for an option out of its range.
+    /// `Option` for a value outside of its range.
     pub fn new(options: Sampling) -> Result<Self> {
         options.check()?;
         let random = Random(options.seed);

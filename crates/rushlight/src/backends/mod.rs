@@ -34,10 +34,10 @@ use rushlight_quantize::PackedBytes;
 #[cfg(feature = "backends")]
 use rushlight_runtime::OptionSpec as RunOption;
 
+#[cfg(feature = "backends")]
+use crate::backend_options::Declared;
 #[cfg(any(feature = "backends", feature = "pt2"))]
 use crate::error::Error;
-#[cfg(feature = "backends")]
-use crate::options::Declared;
 
 #[cfg(any(feature = "lower", all(feature = "pt2", feature = "backends")))]
 pub(crate) use blobs::shared_blobs;

@@ -7,8 +7,8 @@ use rushlight_compiler::partition::{Backend, BackendText, OptionValue, given_twi
 use rushlight_runtime::Code;
 
 use super::{BackendInfo, Destination, TABLE, backends};
+use crate::backend_options::OwnedValue;
 use crate::error::Error;
-use crate::options::OwnedValue;
 
 /// A backend that comes with Rushlight, with options: `cpu`, or `cpu:precision=bf16`.
 ///

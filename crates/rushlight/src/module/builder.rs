@@ -11,10 +11,10 @@ use rushlight_runtime::{Backend, Code, DataMap, Detail, OpSet, OptionValue, Prog
 use super::built_in::{self, Host};
 use super::load::no_states;
 use super::{Module, Options, lowering};
+use crate::backend_options::{self, BackendOptions, Declared};
 use crate::clock::HAS_CLOCK;
 use crate::error::Error;
 use crate::kinds::{self, Wanted};
-use crate::options::{self, BackendOptions, Declared};
 use crate::source::{self, LoadMode};
 
 /// How to load a [`Module`].
@@ -176,7 +176,7 @@ impl ModuleBuilder {
             external_names.push(site);
         }
         for option in self.backend_options.as_given() {
-            options::check(option, declared(&self.backends))?;
+            backend_options::check(option, declared(&self.backends))?;
         }
         let registry = interned(&self.registry, reference_operators());
         let options = Options {

@@ -13,8 +13,8 @@ mod none {
     use rushlight_format::pte::Plan;
     use rushlight_runtime::Backend;
 
+    use crate::backend_options::Declared;
     use crate::error::Error;
-    use crate::options::Declared;
 
     #[derive(Default)]
     pub struct Host;

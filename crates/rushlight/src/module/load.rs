@@ -9,10 +9,10 @@ use rushlight_runtime::{
 use super::Module;
 use super::builder::declared;
 use super::built_in::{self, Blobs};
+use crate::backend_options;
 use crate::error::Error;
 use crate::instance::{MethodInstance, Shown};
 use crate::meta::{MethodMeta, ValueInfo};
-use crate::options;
 
 impl Module {
     /// Loads a method with memory and state of its own, apart from the module's. With
@@ -64,7 +64,7 @@ impl Module {
         let registry = self.registry();
         let declared = declared(&self.options.backends);
         let backend_options =
-            self.options.backend_options.as_given().map(|option| options::check(option, declared.clone()));
+            self.options.backend_options.as_given().map(|option| backend_options::check(option, declared.clone()));
         let backend_options: Vec<BackendOption<'_>> = backend_options.collect::<Result<_, _>>()?;
         let options = LoadOptions {
             backends: &backends,

@@ -22,10 +22,10 @@ use rushlight_runtime::{
     States,
 };
 
+use crate::backend_options::{self, BackendOptions};
 use crate::error::Error;
 use crate::instance::MethodInstance;
 use crate::meta::MethodMeta;
-use crate::options::{self, BackendOptions};
 #[cfg(feature = "backends")]
 use crate::portability::Portability;
 use crate::tensor::Tensor;
@@ -129,12 +129,12 @@ impl Module {
         value: impl Into<OptionValue<'v>>,
     ) -> Result<(), Error> {
         let given = BackendOption { backend, key: name, value: value.into() };
-        let option = options::check(given, declared(&self.options.backends))?;
+        let option = backend_options::check(given, declared(&self.options.backends))?;
         for instance in self.methods.values_mut() {
             match instance.method().set_option(&option) {
                 // The method has no part that the backend runs.
                 Err(error) if matches!(error.detail, Detail::Fault(Fault::NoOptionBackend, ..)) => {}
-                result => result.map_err(|error| options::explain(&error, &option))?,
+                result => result.map_err(|error| backend_options::explain(&error, &option))?,
             }
         }
         self.options.backend_options.set(backend, name, given.value);

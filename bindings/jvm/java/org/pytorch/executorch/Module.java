@@ -6,6 +6,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import org.jetbrains.annotations.NotNull;
+import org.pytorch.executorch.internal.NamedOptions;
 import org.pytorch.executorch.internal.NativeHandle;
 
 /**
@@ -42,6 +43,7 @@ public class Module implements Closeable {
     private long memoryLimit;
     private long timeLimitMicros;
     private BackendOptionsMap backendOptions = new BackendOptionsMap();
+    private final NamedOptions named = new NamedOptions();
 
     /** One of the constants {@code LOAD_MODE_...}; by default the file is mapped. */
     @NotNull
@@ -105,6 +107,13 @@ public class Module implements Closeable {
       return this;
     }
 
+    /** Any option of loading by its name, such as {@code time_limit} with {@code 500ms}. It replaces the one that was set here. */
+    @NotNull
+    public Options option(@NotNull String name, @NotNull String value) {
+      named.add(name, value);
+      return this;
+    }
+
     private static long notNegative(String option, long number) {
       if (number < 0) {
         throw new IllegalArgumentException(option + " must be 0 or more, got " + number);
@@ -140,6 +149,8 @@ public class Module implements Closeable {
             options.cache,
             options.memoryLimit,
             options.timeLimitMicros,
+            options.named.names(),
+            options.named.values(),
             options.backendOptions.backends(),
             options.backendOptions.keys(),
             options.backendOptions.values());
@@ -367,6 +378,8 @@ public class Module implements Closeable {
       String cache,
       long memoryLimit,
       long timeLimitMicros,
+      String[] names,
+      String[] namedValues,
       String[] backends,
       String[] keys,
       int[] values);

@@ -39,6 +39,7 @@ final class LlmTest {
     toEnd = answer.substring(0, TOKENS_TO_END);
     behindEnd = answer.substring(TOKENS_TO_END);
     Check.test("an answer is that of transformers", LlmTest::answers);
+    Check.test("options of an answer have names", LlmTest::namedOptions);
     Check.test("a conversation", LlmTest::conversation);
     Check.test("a conversation has its answers whole", LlmTest::wholeAnswers);
     Check.test("an answer is stopped", LlmTest::stops);
@@ -89,6 +90,41 @@ final class LlmTest {
       llama.generate(prompt, config, echoed);
       Check.equal(prompt + answer.substring(0, 5), echoed.text.toString());
     }
+  }
+
+  private static void namedOptions() {
+    try (LlmModule llama = llama()) {
+      Heard heard = new Heard();
+      LlmGenerationConfig greedy =
+          LlmGenerationConfig.create().echo(false).option("temperature", "0").option("max_new_tokens", "6").build();
+      llama.generate(prompt, greedy, heard);
+      Check.equal(answer.substring(0, 6), heard.text.toString());
+      llama.resetContext();
+      Heard formed = new Heard();
+      LlmGenerationConfig form = LlmGenerationConfig.create().echo(false).option("regex", "[a-c]{4}").build();
+      llama.generate(prompt, form, formed);
+      Check.that(formed.text.toString().matches("[a-c]{4}"), formed.text);
+      ExecutorchRuntimeException wrong =
+          Check.fails(
+              ExecutorchRuntimeException.class,
+              "top_k",
+              () ->
+                  llama.generate(
+                      prompt, LlmGenerationConfig.create().option("topp_k", "1").build(), new Heard()));
+      Check.equal("topp_k", wrong.getGot());
+    }
+    LlmModuleConfig.Builder config = LlmModuleConfig.create().modulePath(model).tokenizerPath(tokenizer);
+    Check.fails(
+        ExecutorchRuntimeException.class,
+        "threads",
+        () -> new LlmModule(config.option("threads", "0").build()).load());
+    Check.fails(
+        ExecutorchRuntimeException.class,
+        "LoRA",
+        () ->
+            new LlmModule(
+                    LlmModuleConfig.create().modulePath(model).tokenizerPath(tokenizer).loraPath(model).build())
+                .load());
   }
 
   private static void conversation() {

@@ -2,6 +2,7 @@ package org.pytorch.executorch.extension.llm;
 
 import org.jetbrains.annotations.NotNull;
 import org.jetbrains.annotations.Nullable;
+import org.pytorch.executorch.internal.NamedOptions;
 
 /** How a prompt is answered. */
 public final class LlmGenerationConfig {
@@ -66,6 +67,10 @@ public final class LlmGenerationConfig {
     return options.audioNFrames;
   }
 
+  NamedOptions named() {
+    return options.named;
+  }
+
   /** Collects the options. */
   public static final class Builder implements Cloneable {
     private boolean echo = true;
@@ -80,8 +85,19 @@ public final class LlmGenerationConfig {
     private int audioBatchSize = 1;
     private int audioNBins;
     private int audioNFrames;
+    private NamedOptions named = new NamedOptions();
 
     private Builder() {}
+
+    /**
+     * Any option of an answer by its name, such as {@code top_k}, {@code min_p}, {@code json_schema} or {@code stop}. It replaces
+     * that of ExecuTorch's runner. Several values of {@code stop} are a list.
+     */
+    @NotNull
+    public Builder option(@NotNull String name, @NotNull String value) {
+      named.add(name, value);
+      return this;
+    }
 
     /** Whether the callback gets the prompt first. */
     @NotNull
@@ -150,7 +166,9 @@ public final class LlmGenerationConfig {
     @NotNull
     public LlmGenerationConfig build() {
       try {
-        return new LlmGenerationConfig((Builder) clone());
+        Builder copy = (Builder) clone();
+        copy.named = new NamedOptions(named);
+        return new LlmGenerationConfig(copy);
       } catch (CloneNotSupportedException never) {
         throw new AssertionError(never);
       }

@@ -10,6 +10,7 @@ import org.jetbrains.annotations.NotNull;
 import org.jetbrains.annotations.Nullable;
 import org.pytorch.executorch.ExecuTorchRuntime;
 import org.pytorch.executorch.ExecutorchRuntimeException;
+import org.pytorch.executorch.internal.NamedOptions;
 import org.pytorch.executorch.internal.NativeHandle;
 
 /**
@@ -41,6 +42,8 @@ public final class LlmModule implements Closeable {
   private final int numBos;
   private final int numEos;
   private final int loadMode;
+  private final String loraPath;
+  private final NamedOptions named;
 
   /** Without an object until the model is loaded. */
   private final NativeHandle handle = new NativeHandle(this, 0, LlmModule::freeNative);
@@ -57,7 +60,9 @@ public final class LlmModule implements Closeable {
       List<String> dataFiles,
       int numBos,
       int numEos,
-      int loadMode) {
+      int loadMode,
+      String loraPath,
+      NamedOptions named) {
     ExecuTorchRuntime.validateFilePath(modulePath, "model path");
     ExecuTorchRuntime.validateFilePath(tokenizerPath, "tokenizer path");
     if (new ArrayList<>(dataFiles).contains(null)) {
@@ -70,6 +75,8 @@ public final class LlmModule implements Closeable {
     this.numBos = numBos;
     this.numEos = numEos;
     this.loadMode = loadMode;
+    this.loraPath = loraPath;
+    this.named = named;
   }
 
   public LlmModule(
@@ -80,7 +87,16 @@ public final class LlmModule implements Closeable {
       @NotNull List<String> dataFiles,
       int numBos,
       int numEos) {
-    this(modulePath, tokenizerPath, temperature, dataFiles, numBos, numEos, LlmModuleConfig.LOAD_MODE_MMAP);
+    this(
+        modulePath,
+        tokenizerPath,
+        temperature,
+        dataFiles,
+        numBos,
+        numEos,
+        LlmModuleConfig.LOAD_MODE_MMAP,
+        null,
+        new NamedOptions());
   }
 
   public LlmModule(
@@ -133,7 +149,9 @@ public final class LlmModule implements Closeable {
         files(config.getDataPath()),
         config.getNumBos(),
         config.getNumEos(),
-        config.getLoadMode());
+        config.getLoadMode(),
+        config.getLoraPath(),
+        config.named());
   }
 
   private static List<String> files(String path) {
@@ -184,7 +202,7 @@ public final class LlmModule implements Closeable {
       float temperature,
       int numBos,
       int numEos) {
-    generate(prompt, seqLen, -1, llmCallback, echo, temperature, numBos, numEos);
+    generate(prompt, seqLen, -1, llmCallback, echo, temperature, numBos, numEos, new NamedOptions());
   }
 
   public void generate(
@@ -200,7 +218,8 @@ public final class LlmModule implements Closeable {
         config.isEcho(),
         config.getTemperature(),
         config.getNumBos(),
-        config.getNumEos());
+        config.getNumEos(),
+        config.named());
   }
 
   public void generate(
@@ -254,7 +273,8 @@ public final class LlmModule implements Closeable {
       boolean echo,
       float temperature,
       int numBos,
-      int numEos) {
+      int numEos,
+      NamedOptions named) {
     if (prompt == null || callback == null) {
       throw new IllegalArgumentException("A prompt and a callback must be not null");
     }
@@ -263,7 +283,12 @@ public final class LlmModule implements Closeable {
     int eos = numEos == 0 ? this.numEos : numEos;
     Heeding heeding = new Heeding(callback);
     try {
-      use(pointer -> generateNative(pointer, prompt, seqLen, maxNewTokens, echo, used, bos, eos, heeding));
+      String[] names = named.names();
+      String[] values = named.values();
+      use(
+          pointer ->
+              generateNative(
+                  pointer, prompt, seqLen, maxNewTokens, echo, used, bos, eos, names, values, heeding));
     } catch (ExecutorchRuntimeException error) {
       callback.onError(error.getErrorCode(), error.getMessage());
       throw error;
@@ -421,7 +446,8 @@ public final class LlmModule implements Closeable {
       // Before the model is loaded, during which there may be a stop.
       isStopped = false;
       if (handle.pointer() == 0) {
-        handle.set(loadNative(modulePath, tokenizerPath, dataFiles, loadMode));
+        handle.set(
+            loadNative(modulePath, tokenizerPath, dataFiles, loadMode, loraPath, named.names(), named.values()));
       }
       use.with(handle.pointer());
     } finally {
@@ -429,7 +455,8 @@ public final class LlmModule implements Closeable {
     }
   }
 
-  private static native long loadNative(String path, String tokenizer, String[] data, int mode);
+  private static native long loadNative(
+      String path, String tokenizer, String[] data, int mode, String lora, String[] names, String[] values);
 
   private static native void generateNative(
       long pointer,
@@ -440,6 +467,8 @@ public final class LlmModule implements Closeable {
       float temperature,
       int numBos,
       int numEos,
+      String[] names,
+      String[] values,
       Heeding callback);
 
   private static native void prefillNative(long pointer, String prompt, int numBos, int numEos);

@@ -2,6 +2,7 @@ package org.pytorch.executorch.extension.llm;
 
 import org.jetbrains.annotations.NotNull;
 import org.jetbrains.annotations.Nullable;
+import org.pytorch.executorch.internal.NamedOptions;
 
 /** How a language model is loaded. */
 public final class LlmModuleConfig {
@@ -60,6 +61,15 @@ public final class LlmModuleConfig {
     return options.loadMode;
   }
 
+  @Nullable
+  public String getLoraPath() {
+    return options.loraPath;
+  }
+
+  NamedOptions named() {
+    return options.named;
+  }
+
   /** Collects the options. */
   public static final class Builder implements Cloneable {
     private String modulePath;
@@ -70,8 +80,24 @@ public final class LlmModuleConfig {
     private int numBos;
     private int numEos;
     private int loadMode = LOAD_MODE_MMAP;
+    private String loraPath;
+    private NamedOptions named = new NamedOptions();
 
     private Builder() {}
+
+    /** The folder of a LoRA adapter as PEFT saves it, for a model that was compiled with a {@code lora_rank}. */
+    @NotNull
+    public Builder loraPath(@Nullable String folder) {
+      loraPath = folder;
+      return this;
+    }
+
+    /** Any option of loading by its name, such as {@code threads} or {@code memory_limit}. */
+    @NotNull
+    public Builder option(@NotNull String name, @NotNull String value) {
+      named.add(name, value);
+      return this;
+    }
 
     @NotNull
     public Builder modulePath(@NotNull String path) {
@@ -141,7 +167,9 @@ public final class LlmModuleConfig {
         throw new IllegalArgumentException("A language model has the path of a module and the path of a tokenizer");
       }
       try {
-        return new LlmModuleConfig((Builder) clone());
+        Builder copy = (Builder) clone();
+        copy.named = new NamedOptions(named);
+        return new LlmModuleConfig(copy);
       } catch (CloneNotSupportedException never) {
         throw new AssertionError(never);
       }
