@@ -130,15 +130,14 @@ impl Backend for Tagger {
         Ok(())
     }
 
-    fn compile(&self, part: &Part) -> Result<Payload, Error> {
+    fn compile(&self, part: &Part) -> Result<Compiled, Error> {
         part.model.verify()?;
         let graph = part.graph()?;
         let nodes = &graph.blocks[graph.body].nodes;
         let ops = nodes.iter().map(|node| graph.nodes[*node].op.name().to_owned()).collect();
         let (tag, options, sources) = (part.tag.clone(), part.options.clone(), part.sources.clone());
         self.seen.lock().unwrap().push(Seen { tag, options, ops, sources });
-        let (compile_specs, named_data, precisions) = (Vec::new(), Vec::new(), Vec::new());
-        Ok(Payload { data: Bytes::from(Vec::new()), compile_specs, named_data, precisions })
+        Ok(empty())
     }
 }
 
@@ -216,7 +215,7 @@ impl Backend for Careless {
         Ok(())
     }
 
-    fn compile(&self, part: &Part) -> Result<Payload, Error> {
+    fn compile(&self, part: &Part) -> Result<Compiled, Error> {
         Multiplier.compile(part)
     }
 }

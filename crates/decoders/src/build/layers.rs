@@ -1,6 +1,5 @@
 //! Linear layers, norms and the small operators that all layers consist of.
 
-use std::sync::Arc;
 
 use rushlight_format::ScalarType;
 

@@ -23,7 +23,7 @@ fn model() -> Model {
             code: (*name).into(),
         };
         let node = format!("step_{line}");
-        let origin = Origin { node: node.clone(), module: "net".into(), frames: [frame].into() };
+        let origin = Origin { node: node.clone(), module: "net".into(), frames: [frame].into(), ..Origin::default() };
         let origin = model.methods["forward"].origins.push(origin);
         value = model.builder("forward", block, origin).unwrap().one(name, vec![value.into()]).unwrap();
         model.methods["forward"].values[value].name = node;
