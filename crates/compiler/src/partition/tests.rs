@@ -2,7 +2,8 @@ use std::sync::{Arc, Mutex};
 
 use super::*;
 use rushlight_graph::operators::aten;
-use rushlight_graph::text::Contents;
+use rushlight_graph::text::{Contents, Detail};
+use rushlight_graph::{Action, Builder, Op, Schema};
 
 fn empty() -> Compiled {
     let (compile_specs, named_data, precisions) = (Vec::new(), Vec::new(), Vec::new());
@@ -235,4 +236,133 @@ method "forward" {
     let report = partition(&mut model, &[Box::new(Careless)], &Progress::default()).unwrap();
     assert_eq!(report.claim_counts(), [("Careless", 2), (PORTABLE, 1)].into());
     model.verify().unwrap();
+
+/// Claims all nodes, and gives the model that a function makes of the part's.
+#[derive(Debug)]
+struct Giver {
+    change: fn(&mut Model),
+    owns_state: bool,
+}
+
+impl Backend for Giver {
+    fn name(&self) -> &'static str {
+        "Giver"
+    }
+
+    fn operators(&self) -> &'static [&'static str] {
+        &["testing::twice(Tensor x) -> Tensor", aten::ADD_TENSOR, aten::MUL_TENSOR]
+    }
+
+    fn owns_state(&self, _: &State) -> bool {
+        self.owns_state
+    }
+
+    fn offer(&self, _: &Graph, _: NodeId) -> Offer {
+        Offer::Take
+    }
+
+    fn compile(&self, part: &Part) -> Result<Compiled, Error> {
+        let mut model = part.model.clone();
+        (self.change)(&mut model);
+        Ok(Compiled::Operators(model))
+    }
+}
+
+/// The model after a [`Giver`] took all of it.
+fn given(text: &str, giver: Giver) -> Result<Model, Error> {
+    let mut model = Model::parse(text, &Contents::default())?;
+    model.verify()?;
+    partition(&mut model, &[Box::new(giver)], &Progress::default())?;
+    model.verify()?;
+    Ok(model)
+}
+
+#[test]
+fn operators_of_varying_sizes_take_the_place_of_a_part_in_a_block() {
+    let text = r#"
+method "forward" {
+  symbol s0 in 0..=9
+  input %x : f32[s0]
+  %y = cond(true, {
+    %sum = aten::add.Tensor(%x, %x, 1) : f32[s0]
+    yield %sum
+  }, {
+    yield %x
+  }) : f32[s0]
+  return %y
+}
+"#;
+    let change = |model: &mut Model| {
+        let change = |builder: &mut Builder<'_>, node: NodeId| {
+            let node = builder.graph.nodes[node].clone();
+            let ty = builder.graph.ty(node.results[0]).clone();
+            let schema = builder.schemas().expect("testing::twice")?;
+            let twice = builder.push(Op::Call(schema), vec![node.args[0].clone()], vec![ty]);
+            Ok(Action::Replace(twice))
+        };
+        model.rewrite(change).unwrap();
+    };
+    let model = given(text, Giver { change, owns_state: false }).unwrap();
+    let printed = model.to_text(Detail::Review).unwrap().0;
+    assert!(printed.contains("%sum = testing::twice(%x) : f32[s0]"), "{printed}");
+}
+
+#[test]
+fn a_part_may_become_its_input() {
+    let text = r#"
+method "forward" {
+  input %x : f32[3]
+  %product = aten::mul.Tensor(%x, %x) : f32[3]
+  return %product
+}
+"#;
+    let change = |model: &mut Model| {
+        let graph = &mut model.methods[Part::METHOD];
+        graph.outputs = vec![graph.blocks[graph.body].params[0].into()];
+        graph.blocks[graph.body].nodes.clear();
+    };
+    let model = given(text, Giver { change, owns_state: false }).unwrap();
+    let graph = &model.methods["forward"];
+    assert_eq!(graph.outputs, [graph.blocks[graph.body].params[0].into()]);
+    assert!(graph.blocks[graph.body].nodes.is_empty());
+}
+
+#[test]
+fn a_state_stays_with_the_program_of_operators() {
+    let text = r#"
+state $total : f32[3] = zeros
+
+method "forward" {
+  input %x : f32[3]
+  %sum = aten::add.Tensor($total, %x, 1) : f32[3]
+  return %sum
+  update $total = %sum
+}
+"#;
+    let model = given(text, Giver { change: |_| {}, owns_state: false }).unwrap();
+    assert_eq!(model.methods["forward"].updates.len(), 1);
+    let error = given(text, Giver { change: |_| {}, owns_state: true }).unwrap_err();
+    assert_eq!(error.message(), "it owns a state of a part for which it gives operators");
+    assert!(error.hint().is_some_and(|hint| hint.contains("owns_state")), "{error}");
+}
+
+#[test]
+fn operators_are_called_by_the_declared_schema() {
+    let text = r#"
+method "forward" {
+  input %x : f32[3]
+  %sum = aten::add.Tensor(%x, %x, 1) : f32[3]
+  return %sum
+}
+"#;
+    let change = |model: &mut Model| {
+        let graph = &mut model.methods[Part::METHOD];
+        let node = graph.blocks[graph.body].nodes[0];
+        let schema = Schema::parse("testing::twice(Tensor other) -> Tensor").unwrap();
+        graph.nodes[node].op = Op::Call(schema.into());
+        graph.nodes[node].args.truncate(1);
+    };
+    let error = given(text, Giver { change, owns_state: false }).unwrap_err();
+    let expected = "its model calls `testing::twice` by another schema than the one that it declares";
+    assert_eq!((error.kind(), error.message()), (ErrorKind::Backend, expected));
 }

@@ -1,6 +1,5 @@
 //! Linear layers, norms and the small operators that all layers consist of.
 
-
 use rushlight_format::ScalarType;
 
 use rushlight_checkpoint::Tensor;

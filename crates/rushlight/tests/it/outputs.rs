@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use rushlight::compiler::emit::ExternalWeights;
-use rushlight::compiler::partition::{Backend, Offer, Part, Payload};
+use rushlight::compiler::partition::{Backend, Compiled, Offer, Part};
 use rushlight::graph::{Graph, NodeId};
 use rushlight::{BackendSpec, Code, Compiler, InputFiles, write_file};
 
@@ -69,7 +69,7 @@ fn options_are_refused_that_a_backend_does_not_have() {
             Offer::Leave("it takes nothing".into())
         }
 
-        fn compile(&self, _: &Part) -> Result<Payload, rushlight::graph::Error> {
+        fn compile(&self, _: &Part) -> Result<Compiled, rushlight::graph::Error> {
             Err(rushlight::graph::Error::unsupported("it is never asked"))
         }
     }

@@ -3,11 +3,13 @@
 
 use rushlight::compiler::partition::{Backend, Claim, Claims, Compiled as Given, Part};
 use rushlight::compiler::partition::{Canonical, Fate};
-use rushlight::compiler::{CompileOptions, Compiled, compile};
+use rushlight::compiler::{CompileOptions, Compiled, compile, compile_pte};
 use rushlight::graph::operators::aten;
 use rushlight::graph::{Arg, Call, Error, ErrorKind, Graph, Model, Origin, TensorType, Type};
 use rushlight::{Code, Module, ScalarType, TensorView};
+use rushlight_devtools::describe;
 use rushlight_example_backend::{Chain, ChainRuntime, NAME, SCALE_ADD_OPS, ScaleAdd};
+use rushlight_format::Program;
 
 /// `relu(x + y * 3) @ x`, and the product.
 fn model() -> Model {
@@ -58,6 +60,17 @@ fn operators_take_the_place_of_the_part() {
     let origins: Vec<_> = scaled.debug[0].instructions.iter().flatten().collect();
     let names: Vec<_> = origins.iter().map(|origin| (origin.op.as_str(), origin.node.as_str())).collect();
     assert_eq!(names, [("testing::scale_add", "sum"), (aten::RELU, "sum"), (aten::MM, "sum")]);
+}
+
+#[test]
+fn tools_show_the_operators_and_programs_are_compiled_again() {
+    let scaled = compiled(vec![Box::new(ScaleAdd)]);
+    let bytes = scaled.program.to_bytes().unwrap();
+    let shown = describe::program(&Program::parse(&bytes).unwrap()).to_string();
+    assert!(shown.contains("testing::scale_add.out"), "{shown}");
+    let again = compile_pte(&bytes.into(), &[], &CompileOptions::default()).unwrap();
+    assert_eq!(operators(&again), operators(&scaled));
+    assert_eq!(run(&again), run(&scaled));
 }
 
 #[test]
