@@ -177,6 +177,13 @@ fn parts_with_different_tags_stay_apart() {
         part("left", &options, &[(aten::MUL_TENSOR, 3)]),
     ];
     assert_eq!(*seen.lock().unwrap(), expected);
+    // The handles are indices of the nodes that the debug map has for a delegate.
+    for ((_, delegate), Seen { ops, sources, .. }) in model.delegates.iter().zip(&expected) {
+        for (op, source) in ops.iter().zip(sources) {
+            let handle = source.debug_handle.unwrap() as usize;
+            assert_eq!(&delegate.nodes[handle].op, op);
+        }
+    }
 
     let backend = Tagger::default();
     let seen = Arc::clone(&backend.seen);

@@ -88,6 +88,20 @@ mod tests {
     }
 
     #[test]
+    fn metadata_is_decoded() {
+        let text =
+            r#"{"custom": "{\"bits\": 8}", "torch_fn": "relu_1;builtin.relu", "source_fn_stack": "relu,torch.relu"}"#;
+        let metadata: Metadata<'_> = serde_json::from_str(text).unwrap();
+        let expected = NodeMetadata {
+            custom: r#"{"bits": 8}"#.into(),
+            torch_fn: "relu_1;builtin.relu".into(),
+            source_fn_stack: "relu,torch.relu".into(),
+            ..NodeMetadata::default()
+        };
+        assert_eq!(read(&metadata), expected);
+    }
+
+    #[test]
     fn the_innermost_module_is_named() {
         assert_eq!(module_path("L__self__,,m.Net;L__self__a,a.b,torch.nn.Linear"), "a.b");
         assert_eq!(module_path(""), "");
