@@ -8,8 +8,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyComplex, PyDict, PyList, PyTuple};
 use rushlight::compiler::partition::{Canonical, Part, SourceNode};
 use rushlight::graph::{
-    Arg, Constant, ConstantId, Def, Expr, Graph, Input, Layout, Model, NodeId, NodeMetadata, State, StateId, SymbolId,
-    Target, Type, Update, ValueId,
+    Arg, Constant, ConstantId, Def, Expr, Graph, Input, Layout, Model, NodeId, NodeMetadata, Op, State, StateId,
+    SymbolId, Target, Type, Update, ValueId,
 };
 use rushlight_python_macros::guarded;
 
@@ -209,19 +209,19 @@ impl<'a, 'py> Objects<'a, 'py> {
         }
         let inputs: Vec<_> = used.iter().map(|value| self.value(*value)).collect::<PyResult<_>>()?;
         let outputs: Vec<_> = node.results.iter().map(|value| self.value(*value)).collect::<PyResult<_>>()?;
-        let (mut user_ids, mut is_returned) = (Vec::new(), false);
+        let (mut user_ids, mut has_other_uses) = (Vec::new(), false);
         for user in node.results.iter().filter_map(|result| users.get(result)).flatten() {
-            match user.map(|user| self.number(user)) {
+            match user.filter(|user| matches!(graph.nodes[*user].op, Op::Call(_))).map(|user| self.number(user)) {
                 Some(user) if user_ids.contains(&user) => {}
                 Some(user) => user_ids.push(user),
-                None => is_returned = true,
+                None => has_other_uses = true,
             }
         }
         let origin = &graph.origins[node.origin];
         let debug_handle = self.sources.get(&id).and_then(|source| source.debug_handle);
         let metadata = origin.metadata.as_deref().map(texts);
         let first = (&origin.node, node.op.name(), args, inputs, outputs, &origin.module, origin.line());
-        self.make("node", (first, self.number(id), user_ids, is_returned, debug_handle, metadata))
+        self.make("node", (first, self.number(id), user_ids, has_other_uses, debug_handle, metadata))
     }
 
     fn value(&mut self, id: ValueId) -> PyResult<Bound<'py, PyAny>> {

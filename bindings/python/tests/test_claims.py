@@ -1,10 +1,13 @@
 """Claims of backends in Python on whole methods: patterns, copied constants, tags, options, metadata and states."""
 
 import json
+import pathlib
+import struct
 
 import numpy as np
 import pytest
 import rushlight
+import rushlight.llm
 import torch
 import torch.ao.quantization.fx._decomposed  # noqa: F401  its operators
 from torch import nn
@@ -21,7 +24,7 @@ FUNCTIONS = {
     "quantized_decomposed::dequantize_per_tensor": lambda input, scale, zero_point, **_: (
         (input.astype(np.float32) - zero_point) * scale
     ),
-    "aten::sum.dim_IntList": lambda self, dim, keepdim, dtype: self.sum(tuple(dim), keepdims=keepdim),
+    "aten::sum.dim_IntList": lambda self, dim, keepdim, dtype: self.sum(tuple(dim) or None, keepdims=keepdim),
 }
 
 
@@ -127,7 +130,7 @@ class Whole(Pattern):
                 claims.refuse(node, f"no function for {node.op}")
             elif method.is_constant(node):
                 claims.copy(node)
-            elif all(user in FUNCTIONS for user in [method.node(user).op for user in node.users]) and not node.is_returned:
+            elif all(user in FUNCTIONS for user in [method.node(user).op for user in node.users]) and not node.has_other_uses:
                 claims.inner(node)
             else:
                 claims.take(node)
@@ -234,13 +237,14 @@ def test_methods_show_users_ids_and_metadata():
     shown = nodes[relu.name]
     assert method.node(shown.id) is shown and not method.is_claimed(shown) and not method.is_constant(shown)
     (user,) = method.users(shown.outputs[0])
-    assert shown.users == [user.id] and not shown.is_returned and user.is_returned and user.users == []
+    assert shown.users == [user.id] and not shown.has_other_uses and user.has_other_uses and user.users == []
     assert method.producer(user.args["other"]) is shown and method.producer(method.inputs[0]) is None
     assert shown.metadata.custom == {"precision": {"bits": 8}, "numeric_debug_handle": 7}
     linear = method.producer(shown.inputs[0])
     assert linear.metadata.custom == {}
     assert linear.metadata.nn_module_stack[-1][1:] == ("right", "torch.nn.modules.linear.Linear")
     assert linear.metadata.torch_fn[1].startswith("builtin_function_or_method.linear")
+    assert isinstance(linear.metadata.from_node, list)
     # The same nodes come back in the part, by id.
     (part,) = backend.parts
     assert [node.id for node in part.nodes] == [node.id for node in method.nodes]
@@ -339,3 +343,96 @@ def test_nodes_of_other_backends_are_marked():
     assert {node.id for part in second.parts for node in part.nodes} == {
         node.id for node in method.nodes if not method.is_claimed(node)
     }
+
+
+def test_values_of_control_flow_have_other_uses():
+    class Branches(nn.Module):
+        def forward(self, x):
+            y = torch.relu(x)
+            return torch.cond(y.sum() > 1, lambda y: -y, lambda y: y * y, (y,))
+
+    backend = Pattern("Branches")
+    rushlight.register_backend(backend)
+    program = rushlight.export(Branches(), (torch.randn(3),), backend=backend)
+    (method,) = backend.methods
+    nodes = {node.op: node for node in method.nodes}
+    relu, compared = nodes["aten::relu"], nodes["aten::gt.Scalar"]
+    # The blocks use the activation themselves, and the conditional the comparison.
+    users = {method.node(user).op for user in relu.users}
+    assert {"aten::neg", "aten::mul.Tensor"} < users and not relu.has_other_uses
+    assert compared.users == [] and compared.has_other_uses
+    assert nodes["aten::neg"].users == [] and nodes["aten::neg"].has_other_uses
+    for x in (torch.ones(3), torch.ones(3) / 9):
+        close(program(x), Branches()(x))
+
+
+class Counting(Pattern):
+    """Takes one addition of a decoder, and counts the calls of each session in a state of its own."""
+
+    def __init__(self, name):
+        super().__init__(name)
+        self.counts = []
+
+    def choose(self, method, claims):
+        claims.take([node for node in method.nodes if node.op == "aten::add.Tensor"][-1])
+
+    def init(self, payload):
+        delegate = super().init(payload)
+        delegate.states = {"calls": bytes(4)}
+        run = delegate.execute
+
+        def execute(inputs, states):
+            (count,) = struct.unpack("<i", states["calls"])
+            states["calls"][:] = struct.pack("<i", count + 1)
+            self.counts.append(count + 1)
+            return run(inputs)
+
+        delegate.execute = execute
+        return delegate
+
+
+def test_sessions_have_states_of_their_own(tmp_path):
+    decoder = pathlib.Path(__file__).resolve().parents[3] / "tests" / "decoders" / "llama"
+    expected = json.loads((decoder / "expected.json").read_text())
+    backend = Counting("Counting")
+    rushlight.register_backend(backend)
+    file = tmp_path / "llama.pte"
+    rushlight.llm.export(decoder, max_context_len=128, backend=[backend, "cpu"]).save(file)
+    llm = rushlight.llm.LLM(file)
+
+    def counts(act, *args, **options):
+        backend.counts.clear()
+        act(*args, **options)
+        return backend.counts[0], backend.counts[-1]
+
+    options = {"temperature": 0, "ignore_eos": True, "max_new_tokens": 2}
+    first = llm.session()
+    assert counts(first.prefill, expected["prompt"]) == (1, 1)
+    fork, saved = first.fork(), first.save()
+    # Of two tokens, the second is not read.
+    assert counts(first.generate, "", **options) == (2, 2)
+    assert counts(fork.generate, "", **options) == (2, 2)
+    assert counts(first.generate, expected["greedy"][1:2], **options)[0] == 3
+    other = llm.session()
+    other.restore(saved)
+    assert counts(other.generate, "", **options) == (2, 2)
+    other.reset()
+    assert counts(other.prefill, expected["prompt"]) == (1, 1)
+
+
+class Resizing(Whole):
+    """Changes the size of a state, which is the runtime's."""
+
+    def init(self, payload):
+        delegate = super().init(payload)
+        delegate.execute = lambda inputs, states: states["total"].extend(b"more") or [np.zeros((3, 6), np.float32)]
+        return delegate
+
+
+def test_states_keep_their_size():
+    backend = Resizing("Resizing")
+    rushlight.register_backend(backend)
+    program = rushlight.export(Accumulator(), (torch.randn(3, 4),), backend=backend)
+    with pytest.raises(rushlight.Error) as caught:
+        program(torch.randn(3, 4))
+    assert "changed the size of its state: expected 24 bytes, got 28" in str(caught.value.__cause__)

@@ -7,27 +7,11 @@
     y = module(x)          # torch in, torch out; numpy in, numpy out; any buffer in, rushlight.Tensor out
 """
 
-from ._backend import (
-    Backend,
-    BackendInfo,
-    Claims,
-    Constants,
-    Metadata,
-    Method,
-    MethodBackend,
-    Node,
-    OptionSpec,
-    Part,
-    Payload,
-    State,
-    SymInt,
-    Value,
-    backends,
-    register_backend,
-)
+from ._backend import Backend, BackendInfo, MethodBackend, OptionSpec, Payload, backends, register_backend
 from ._compare import ComparedOutput, Comparison, ComparisonRow, compare
 from ._compile import MethodReport, Program, Report, compile, export, register_op
 from ._errors import Error
+from ._graph import Claims, Constants, Metadata, Method, Node, Part, State, SymInt, Value
 from ._meta import MethodMeta, OperatorUse, TensorInfo, ValueInfo
 from ._module import Module, load
 from ._quantization import (

@@ -208,7 +208,7 @@ class Node(NamedTuple):
     source: Optional[str]
     id: int
     users: list[int]
-    is_returned: bool
+    has_other_uses: bool
     debug_handle: Optional[int]
     metadata: Optional[Metadata]
 
