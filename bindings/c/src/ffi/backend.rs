@@ -14,7 +14,7 @@ use super::delegate::rl_delegate_context;
 use super::device::{CustomBuffer, Device, rl_device_functions};
 use super::option::{declared, rl_option_spec};
 use super::state::{CustomState, States, rl_state_functions};
-use super::status::take;
+use super::status::called;
 use super::value::{rl_string, rl_value};
 use super::{Growing, Result, guard, guard_or, null, optional_text, reference, rl_status, set, text};
 use crate::callback;
@@ -198,12 +198,6 @@ fn option_to_c(value: OptionValue<'_>) -> rl_value {
         OptionValue::Int(value) => rl_value::int(value),
         OptionValue::String(value) => rl_value::string(value),
     }
-}
-
-/// Keeps the status of a function for the caller of the module.
-pub fn called(status: *mut rl_status) -> runtime::Result<()> {
-    // SAFETY: NULL, or a status that the function gave away.
-    unsafe { take(status) }.map_err(callback::failed)
 }
 
 impl Backend for CustomBackend {

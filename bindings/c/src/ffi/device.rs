@@ -7,8 +7,8 @@ use std::task::Poll;
 
 use rushlight::runtime::{self, DeviceBuffer, DeviceId, MemoryKind};
 
-use super::backend::called;
 use super::delegate::rl_delegate_context;
+use super::status::called;
 use super::{Growing, Result, null, options, rl_status, text};
 
 /// Returns the index of the device in whose memory a delegate expects or writes an argument; -1 for the host's memory.

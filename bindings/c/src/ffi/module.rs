@@ -13,6 +13,7 @@ use rushlight::{Code, LoadMode, Module, ModuleBuilder, Tensor};
 use super::delegate::rl_delegate_event;
 use super::interrupt::{flag, rl_interrupt};
 use super::meta::rl_meta;
+use super::option::option_value;
 use super::registry::rl_registry;
 use super::session::rl_session;
 use super::value::{Dims, Lent, inputs, rl_kind, rl_string, rl_tensor, rl_value, view};
@@ -298,25 +299,6 @@ unsafe fn backend_option<'a>(option: &'a rl_backend_option) -> Result<(&'a str, 
     let (backend, name) = unsafe { (text(option.backend, "backend")?, text(option.name, "name")?) };
     // SAFETY: as the caller promises.
     Ok((backend, name, unsafe { option_value(name, &option.value) }?))
-}
-
-/// Reads the value of an option.
-///
-/// # Safety
-/// The value is as its description says, for `'a`.
-pub unsafe fn option_value<'a>(name: &str, value: &rl_value) -> Result<OptionValue<'a>> {
-    // SAFETY: the kind selects the field of the union, and a string is as the caller promises.
-    Ok(unsafe {
-        match value {
-            value if value.is(rl_kind::RL_KIND_BOOL) => OptionValue::Bool(value.r#as.boolean != 0),
-            value if value.is(rl_kind::RL_KIND_INT) => OptionValue::Int(value.r#as.integer),
-            value if value.is(rl_kind::RL_KIND_STRING) => OptionValue::String(value.r#as.string.as_str("value")?),
-            _ => {
-                let message = format!("option `{name}`: expected a bool, an int or a string");
-                return Err(Status::new(Code::InvalidType, message));
-            }
-        }
-    })
 }
 
 impl rl_module {

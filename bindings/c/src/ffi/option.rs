@@ -3,10 +3,9 @@
 use std::ffi::c_char;
 use std::sync::{Mutex, PoisonError};
 
-use rushlight::runtime::{OptionSpec, OptionValue};
+use rushlight::runtime::{Code, OptionSpec, OptionValue};
 
-use super::module::option_value;
-use super::value::rl_value;
+use super::value::{rl_kind, rl_value};
 use super::{Result, elements, optional_text, text};
 use crate::status::Status;
 
@@ -23,6 +22,25 @@ pub struct rl_option_spec {
     pub num_choices: usize,
     /// 1 if the option cannot change after a method is loaded, else 0.
     pub only_at_load: u32,
+}
+
+/// Reads the value of an option.
+///
+/// # Safety
+/// The value is as its description says, for `'a`.
+pub unsafe fn option_value<'a>(name: &str, value: &rl_value) -> Result<OptionValue<'a>> {
+    // SAFETY: the kind selects the field of the union, and a string is as the caller promises.
+    Ok(unsafe {
+        match value {
+            value if value.is(rl_kind::RL_KIND_BOOL) => OptionValue::Bool(value.r#as.boolean != 0),
+            value if value.is(rl_kind::RL_KIND_INT) => OptionValue::Int(value.r#as.integer),
+            value if value.is(rl_kind::RL_KIND_STRING) => OptionValue::String(value.r#as.string.as_str("value")?),
+            _ => {
+                let message = format!("option `{name}`: expected a bool, an int or a string");
+                return Err(Status::new(Code::InvalidType, message));
+            }
+        }
+    })
 }
 
 /// A declaration whose texts are the caller's.

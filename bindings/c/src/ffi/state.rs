@@ -8,7 +8,7 @@ use std::task::Poll;
 use rushlight::Code;
 use rushlight::runtime::{self, Detail, HeapBlock, StableBytes, State};
 
-use super::backend::called;
+use super::status::called;
 use super::{Growing, Result, elements, guard_or, null, optional_text, options, rl_status};
 use crate::status::Status;
 

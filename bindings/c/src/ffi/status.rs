@@ -3,7 +3,10 @@
 use std::ffi::{CStr, CString, c_char};
 use std::ptr;
 
+use rushlight::runtime;
+
 use super::{free, guard, guard_or};
+use crate::callback;
 use crate::status::Status;
 
 /// Codes of errors. The numbers are ExecuTorch's for the same conditions.
@@ -72,6 +75,12 @@ pub unsafe fn take(status: *mut rl_status) -> Result<(), Status> {
     }
     // SAFETY: as the caller promises; all are made by `into_raw`.
     Err(unsafe { Box::from_raw(status) }.0)
+}
+
+/// Keeps the status of a function for the caller of the module.
+pub fn called(status: *mut rl_status) -> runtime::Result<()> {
+    // SAFETY: NULL, or a status that the function gave away.
+    unsafe { take(status) }.map_err(callback::failed)
 }
 
 fn field(status: Option<&rl_status>, field: impl FnOnce(&Status) -> Option<&CString>) -> *const c_char {

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use rushlight_llm::options::{OptionError, OptionValue, Options as _};
+use rushlight_llm::options::{OptionValue, Options as _};
 use rushlight_llm::{GenerationOptions, Grammar};
 use rushlight_python_macros::guarded;
 
-use super::error;
+use super::error::{self, refused};
 use super::model::LanguageModel;
 use super::tokenizer::id;
 
@@ -77,16 +77,4 @@ pub fn option_value(name: &str, value: &Bound<'_, PyAny>) -> PyResult<OptionValu
         return Ok(OptionValue::Biases(biases.collect::<PyResult<_>>()?));
     }
     Err(PyTypeError::new_err(format!("{name} cannot be {}", value.get_type().repr()?)))
-}
-
-/// The error of an option: `TypeError` for an unknown name and a value of another type, as Python's own, else `ValueError`.
-pub fn refused(wrong: &OptionError) -> PyErr {
-    if wrong.is_unknown() {
-        let near = wrong.nearest().map(|near| format!(": did you mean '{near}'?")).unwrap_or_default();
-        return PyTypeError::new_err(format!("unexpected keyword argument '{}'{near}", wrong.name()));
-    }
-    // A draft model is an object of Python.
-    let or_model = if wrong.name() == "speculate" { " or an LLM" } else { "" };
-    let text = format!("{} must be {}{or_model}, got {}", wrong.name(), wrong.expected(), wrong.got());
-    if wrong.is_type() { PyTypeError::new_err(text) } else { PyValueError::new_err(text) }
 }
