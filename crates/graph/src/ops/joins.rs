@@ -245,7 +245,7 @@ fn combinations(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let ty = b.tensor(x)?;
     let [size] = ty.shape.as_slice() else { return Err(operands.wrong(0, "a vector")) };
     let Some(size) = size.as_int() else {
-        return Err(operands.wrong(0, "a vector whose size depends on no input"));
+        return Err(operands.unknown_sizes(0, "sizes", b.graph));
     };
     let Some(r) = usize::try_from(r).ok().filter(|r| *r <= 64) else {
         return Err(operands.wrong(1, "at most 64, and not negative"));

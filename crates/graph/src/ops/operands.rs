@@ -194,6 +194,16 @@ impl<'a> Operands<'a> {
             .got(text_of(self.arg(index)))
     }
 
+    /// The error for a tensor some of whose sizes depend on an input, where the lowering needs them known. `what` names
+    /// those, as in "spatial sizes".
+    pub(crate) fn unknown_sizes(&self, index: usize, what: &str, graph: &Graph) -> Error {
+        let param = self.schema.params.get(index).map_or("?", |param| &param.name);
+        let got = self.tensor(index, graph).map(|ty| Type::Tensor(ty.clone()).display(&graph.symbols).to_string());
+        Error::unsupported(format!("`{}` over {what} that depend on an input", self.schema.name))
+            .expected(format!("known {what} of `{param}`"))
+            .got(got.unwrap_or_else(|_| text_of(self.arg(index))))
+    }
+
     fn list(&self, index: usize) -> Result<&'a [Arg], Error> {
         match self.arg(index) {
             Arg::List(items) => Ok(items),
@@ -202,7 +212,8 @@ impl<'a> Operands<'a> {
         }
     }
 
-    fn wrap_dim(&self, index: usize, dim: i64, rank: usize) -> Result<usize, Error> {
+    /// A dimension of a tensor of this rank, counted from the front. `index` is the argument that an error names.
+    pub(crate) fn wrap_dim(&self, index: usize, dim: i64, rank: usize) -> Result<usize, Error> {
         let count = rank.max(1) as i64;
         wrap_dim(dim, rank).ok_or_else(|| self.wrong(index, &format!("a dimension in {}..{count}", -count)))
     }

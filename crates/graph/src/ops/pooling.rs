@@ -232,7 +232,7 @@ fn adaptive_max_pool(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let wanted = target(operands, b.graph)?.iter().map(Expr::as_int).collect::<Option<Vec<_>>>();
     let from = tensor.shape.iter().skip(tensor.rank() - dims).map(Expr::as_int).collect::<Option<Vec<_>>>();
     let (Some(from), Some(wanted)) = (from, wanted) else {
-        return Err(operands.wrong(0, "static spatial sizes"));
+        return Err(operands.unknown_sizes(0, "spatial sizes", b.graph));
     };
     if from.iter().chain(&wanted).any(|size| !(1..=1 << 24).contains(size)) {
         return Err(operands.wrong(0, "spatial sizes from 1 to 2^24"));

@@ -154,7 +154,7 @@ fn im2col(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let columns = channels.mul(product(&kernel));
     let (Some(height), Some(width)) = (height.as_int(), width.as_int()) else {
         if dilation.iter().any(|dilation| *dilation != 1) {
-            return Err(operands.wrong(0, "static spatial sizes, for a dilated kernel"));
+            return Err(operands.unknown_sizes(0, "spatial sizes", b.graph));
         }
         let patches = windows(b, value, &kernel, &stride)?;
         let sizes = b.tensor(patches)?.shape;

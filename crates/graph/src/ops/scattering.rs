@@ -163,7 +163,7 @@ fn diagonal_scatter(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     };
     let length = diagonal_length(rows, columns, offset).as_int();
     let Some(length) = length.filter(|length| *length <= MAX_COMPUTED) else {
-        return Err(operands.wrong(0, "dimensions whose sizes depend on no input"));
+        return Err(operands.unknown_sizes(0, "sizes of the diagonal", b.graph));
     };
     let mut dims = vec![first, second];
     dims.extend((0..rank).filter(|dim| *dim != first && *dim != second));
@@ -173,6 +173,7 @@ fn diagonal_scatter(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
         last_first.insert(0, last);
     }
     let source = permute(b, operands.value(1)?, &last_first)?;
+    let source = b.cast(source, tensor.dtype)?;
     let mut numbers = |from: i64| {
         let values: Vec<i64> = (0..length).map(|index| from.saturating_add(index)).collect();
         super::number::longs("diagonal", &values).map(|constant| b.constant(constant))
@@ -208,6 +209,7 @@ fn as_strided_scatter(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let places = b.constant(super::number::longs("places", &places)?);
     let flat = b.view(operands.value(0)?, vec![tensor.numel()])?;
     let source = b.view(operands.value(1)?, vec![count])?;
+    let source = b.cast(source, tensor.dtype)?;
     let changed = b.one(aten::INDEX_PUT, vec![flat.into(), index_at(0, places), source.into()])?;
     b.view(changed, tensor.shape).map(|value| Some(vec![value]))
 }

@@ -277,8 +277,7 @@ fn as_split(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     split(b, operands.value(0)?, dim, sizes).map(Some)
 }
 
-/// `tensor_split` and its forms along a fixed dimension: parts whose sizes differ by one at most, or that end at given
-/// indices.
+/// `tensor_split` and its forms: parts whose sizes differ by one at most, or that end at given indices.
 fn tensor_split(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let tensor = b.graph.tensor(operands.value(0)?)?.clone();
     let dim = match operands.schema.base_name() {
@@ -288,41 +287,38 @@ fn tensor_split(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
         _ => 2,
     };
     let size = tensor.shape.get(dim).cloned().ok_or_else(|| operands.wrong(0, "a tensor with more dimensions"))?;
-    let mut parts = Vec::new();
+    let value = operands.value(0)?;
     if matches!(operands.arg(1), Arg::List(_)) {
-        let Some(size) = size.as_int() else {
-            return Err(operands.wrong(0, "a dimension whose size depends on no input"));
-        };
-        let mut start = 0;
-        let ends = operands.ints(1)?.into_iter().chain([size]);
-        for end in ends.map(|end| if end < 0 { end.saturating_add(size).max(0) } else { end.min(size) }) {
-            parts.push((Expr::Int(start), Expr::Int((end - start).max(0))));
+        // As PyTorch defines it: slices between neighbouring indices.
+        let mut start = Expr::Int(0);
+        let mut parts = Vec::new();
+        for end in operands.exprs(1)?.into_iter().chain([size]) {
+            let args = vec![value.into(), Arg::from(dim as i64), start.into(), end.clone().into()];
+            parts.push(b.one(aten::SLICE_COPY_TENSOR, args)?);
             start = end;
         }
-    } else {
-        let sections = operands.int(1)?;
-        if !(1..=1 << 20).contains(&sections) {
-            return Err(operands.wrong(1, "at least 1 section"));
-        }
-        if let (Some(size), false) = (size.as_int(), operands.schema.base_name() == aten::packet::TENSOR_SPLIT)
-            && size % sections != 0
-        {
-            return Err(operands.wrong(1, &format!("a divisor of {size}")));
-        }
-        let (each, larger) = (size.floor_div(sections), size.modulo(sections));
-        let Some(larger) = larger.as_int() else {
-            return Err(operands.wrong(0, "a dimension whose size depends on no input"));
-        };
-        let mut start = Expr::Int(0);
-        for index in 0..sections {
-            let length = each.add(i64::from(index < larger));
-            parts.push((start.clone(), length.clone()));
-            start = start.add(length);
-        }
+        return Ok(Some(parts));
     }
-    let value = operands.value(0)?;
-    let slices = parts.into_iter().map(|(start, length)| slice(b, value, dim, start, length));
-    slices.collect::<Result<Vec<_>, _>>().map(Some)
+    let sections = operands.int(1)?;
+    if !(1..=1 << 20).contains(&sections) {
+        return Err(operands.wrong(1, "at least 1 section"));
+    }
+    if let (Some(size), false) = (size.as_int(), operands.schema.base_name() == aten::packet::TENSOR_SPLIT)
+        && size % sections != 0
+    {
+        return Err(operands.wrong(1, &format!("a divisor of {size}")));
+    }
+    let lengths = (0..sections).map(|index| size.add(sections - 1 - index).floor_div(sections));
+    if !size.is_static() {
+        return split(b, value, dim, lengths.collect()).map(Some);
+    }
+    let mut start = Expr::Int(0);
+    let mut parts = Vec::new();
+    for length in lengths {
+        parts.push(slice(b, value, dim, start.clone(), length.clone())?);
+        start = start.add(length);
+    }
+    Ok(Some(parts))
 }
 
 /// Splits at the indices in a tensor: finds the positions between two indices with `nonzero`, and selects them.
@@ -375,7 +371,7 @@ fn unbound(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
     let tensor = operands.tensor(0, graph)?;
     let (dim, size) = dim_and_size(operands, 1, tensor)?;
     let Some(count) = count_of(operands, size.as_int()) else {
-        return Err(operands.wrong(0, "a dimension whose size depends on no input"));
+        return Err(operands.unknown_sizes(0, "sizes", graph));
     };
     let mut shape = tensor.shape.clone();
     shape.remove(dim);
