@@ -6,7 +6,7 @@ import torch
 
 from .composites import collect, record
 from .linalg import definite, regular, symmetric
-from .values import C64, F16, F32, F64, I32, I64, Values
+from .values import BOOL, C64, F16, F32, F64, I32, I64, U8, Values
 
 PER_OPERATOR = 40
 COMPOSITES = True
@@ -38,7 +38,7 @@ def generate(cases):
     def call(name, *args, **kwargs):
         return record(cases, f"aten::{name}", *args, **kwargs)
 
-    for part in (equations, factors, singular, transforms, functions, choices, slopes, histograms, losses, quantization):
+    for part in (equations, factors, singular, transforms, functions, choices, slopes, histograms, losses, quantization, conversions, without_elements):
         part(v, call)
 
 
@@ -266,3 +266,47 @@ def quantization(v, call):
     call("fake_quantize_per_channel_affine_cachemask", x, v.tensor((3,), F32, 0.125, 0.5), torch.tensor([0, 3, -2], dtype=I32), 0, -8, 15)
     for dtype in (F32, F16, F64):
         call("dequantize.self", v.tensor((3,), dtype))
+
+
+def conversions(v, call):
+    for dtype, other in ((BOOL, I64), (F32, I64), (I64, F32), (U8, F64), (F16, F32)):
+        x = v.tensor((3, 4), dtype)
+        call("diagonal_scatter", x, v.tensor((3,), other, 0, 3))
+        call("as_strided_scatter", x, v.tensor((2, 2), other, 0, 3), (2, 2), (4, 1), 1)
+
+
+def without_elements(v, call):
+    for dtype, shape in itertools.product((F32, F64), ((0, 2), (2, 0), (0, 0), (3, 0, 2), (0, 3, 2))):
+        a = torch.empty(shape, dtype=dtype)
+        for name in ("linalg_pinv.atol_rtol_float", "pinverse", "linalg_matrix_rank.atol_rtol_tensor", "linalg_svdvals", "linalg_lu"):
+            call(name, a)
+        call("linalg_matrix_rank", a, 1e-2)
+        for order in (1, 2, float("inf")):
+            call("linalg_matrix_norm", a, order)
+        for order in ("fro", "nuc"):
+            call("linalg_matrix_norm.str_ord", a, order)
+        for mode in ("reduced", "complete", "r"):
+            call("linalg_qr", a, mode)
+        call("linalg_vander", a)
+    for dtype, shape in itertools.product((F32, F64), ((0, 0), (3, 0, 0), (0, 2, 2))):
+        a = torch.empty(shape, dtype=dtype)
+        for name in ("linalg_inv", "linalg_det", "linalg_slogdet", "logdet", "matrix_exp", "linalg_cholesky", "linalg_eigvalsh"):
+            call(name, a)
+        for p in (None, 1, 2, -2, "fro"):
+            call("linalg_cond.p_str" if isinstance(p, str) else "linalg_cond", a, p)
+        for power in (-1, 0, 3):
+            call("linalg_matrix_power", a, power)
+        call("linalg_pinv.atol_rtol_float", a, hermitian=True)
+        call("linalg_solve", a, torch.empty((*shape[:-1], 2), dtype=dtype))
+    for shape in ((0,), (0, 3), (2, 0)):
+        for dtype in (F32, F16, F64):
+            call("nanmedian", torch.empty(shape, dtype=dtype))
+            call("median", torch.empty(shape, dtype=dtype))
+        for name, dims in itertools.product(("logsumexp", "special_logsumexp"), ([0], [-1], [0, -1])):
+            call(name, torch.empty(shape), dims)
+            call(name, torch.empty(shape), dims, True)
+        for dim in (0, -1):
+            call("_safe_softmax", torch.empty(shape), dim)
+    q, k, w = v.tensor((1, 2, 4)), torch.empty(1, 0, 4), torch.empty(1, 0, 3)
+    for mask in (None, torch.empty(2, 0), torch.empty((2, 0), dtype=BOOL)):
+        call("scaled_dot_product_attention", q, k, w, mask)

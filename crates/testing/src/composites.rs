@@ -34,8 +34,21 @@ pub enum Sizes {
     /// All sizes, except those of the inputs that are greater than 1: equal ones are one symbol. Cases that depend on a
     /// size that must be known are left out.
     Symbolic,
+    /// As `Symbolic`, but sizes of 0 are unknown too, and any unknown size may be 0 as far as the compiler knows.
+    PossiblyEmpty,
     /// All sizes. Floating-point numbers come from inputs, so that only the run knows them.
     StaticWithNumbers,
+}
+
+impl Sizes {
+    /// The lower bound of symbolic sizes; `None` if all are known.
+    const fn least(self) -> Option<i64> {
+        match self {
+            Self::Symbolic => Some(2),
+            Self::PossiblyEmpty => Some(0),
+            Self::Static | Self::StaticWithNumbers => None,
+        }
+    }
 }
 
 /// Compiles and runs the cases of a family whose operator starts with `filter`.
@@ -59,7 +72,7 @@ fn run_case(case: &Case, sizes: Sizes) -> Result<bool, String> {
     let mut inputs = Vec::new();
     let model = model(case, sizes, &mut inputs)?;
     let compiled = match compile(model, &CompileOptions::default()) {
-        Err(error) if sizes == Sizes::Symbolic && needs_known_sizes(&error) => return Ok(false),
+        Err(error) if sizes.least().is_some() && needs_known_sizes(&error) => return Ok(false),
         Err(error) if sizes == Sizes::StaticWithNumbers && needs_known_numbers(&error) => return Ok(false),
         Err(error) if is_unsupported(&case.op, &error) => return Ok(false),
         compiled => compiled.map_err(|error| error.to_string())?,
@@ -152,7 +165,7 @@ fn check_types(types: &[Type], expected: &[Type], graph: &Graph, unspecified: &[
         _ if unspecified.contains(&index) => true,
         (Type::Tensor(ty), Type::Tensor(expected)) => {
             let same = |(size, expected): (&Expr, &Expr)| {
-                let value = size.evaluate(&|symbol| graph.symbols[symbol].max);
+                let value = size.evaluate(&|symbol| value_of(&graph.symbols[symbol]));
                 value.is_none_or(|value| Some(value) == expected.as_int())
             };
             ty.dtype == expected.dtype && ty.rank() == expected.rank() && ty.shape.iter().zip(&expected.shape).all(same)
@@ -217,15 +230,21 @@ fn number(graph: &mut Graph, value: f64, inputs: &mut Vec<Datum>) -> Arg {
     graph.nodes[node].result().into()
 }
 
+/// The size that a symbol stands for in the case.
+fn value_of(symbol: &Symbol) -> Option<i64> {
+    symbol.name.strip_prefix('s')?.parse().ok()
+}
+
 fn input(graph: &mut Graph, tensor: &TensorData, sizes: Sizes, inputs: &mut Vec<Datum>) -> Arg {
     let mut ty = static_type(tensor);
-    if sizes == Sizes::Symbolic {
+    if let Some(least) = sizes.least() {
         for size in &mut ty.shape {
-            let value = size.as_int().filter(|value| *value > 1);
+            // A size of 1 broadcasts.
+            let value = size.as_int().filter(|value| *value >= least && *value != 1);
             if let Some(value) = value {
                 let name = format!("s{value}");
                 let known = graph.symbols.iter().find(|(_, symbol)| symbol.name == name).map(|(id, _)| id);
-                let fresh = || Symbol { name: name.clone(), min: 2, max: Some(value) };
+                let fresh = || Symbol { name: name.clone(), min: least, max: Some(if value == 0 { 4 } else { value }) };
                 *size = known.unwrap_or_else(|| graph.symbols.push(fresh())).into();
             }
         }

@@ -8,6 +8,7 @@ use crate::{Arg, Builder, Expr, Graph, TensorType, Type, ValueId};
 
 use super::joins::{interleave, lower_triangle};
 use super::matmul::{linear_of, matmul};
+use super::reduction::maximum_or;
 use super::slices::{select, slice};
 use super::views::{permute, transpose_last, unsqueeze};
 use super::{Definition, Lowered, Operands, broadcast, by_lowering, composite, promote, result};
@@ -93,7 +94,7 @@ fn attend(b: &mut Builder<'_>, operands: &Operands<'_>, parameters: &AttentionPa
     let scale = match (parameters.scale.clone(), width.as_int()) {
         (Some(scale), _) => scale,
         (None, Some(width)) => Arg::Float(1.0 / (width as f64).sqrt()),
-        (None, None) => return Err(operands.wrong(0, "queries whose width depends on no input")),
+        (None, None) => return Err(operands.unknown_sizes(0, "widths", b.graph)),
     };
     let query = b.one(aten::MUL_SCALAR, vec![query.into(), scale])?;
     let key = transpose_last(b, key)?;
@@ -148,7 +149,7 @@ fn rows_with_any(b: &mut Builder<'_>, mask: ValueId) -> Result<Option<ValueId>, 
     if ty.dtype == ScalarType::Bool {
         return b.one(aten::ANY_DIM, vec![mask.into(), (-1).into(), true.into()]).map(Some);
     }
-    let most = b.one(aten::AMAX, vec![mask.into(), [-1].into(), true.into()])?;
+    let most = maximum_or(b, mask, &[ty.rank() - 1], f64::NEG_INFINITY)?;
     b.one(aten::NE_SCALAR, vec![most.into(), f64::NEG_INFINITY.into()]).map(Some)
 }
 
@@ -183,10 +184,10 @@ fn safe_softmax(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     if let Some(dtype) = operands.dtype(2)? {
         value = b.cast(value, dtype)?;
     }
-    let dim = operands.int(1)?;
-    let most = b.one(aten::AMAX, vec![value.into(), [dim].into(), true.into()])?;
+    let dim = operands.dim(1, b.tensor(value)?.rank())?;
+    let most = maximum_or(b, value, &[dim], f64::NEG_INFINITY)?;
     let dead = b.one(aten::EQ_SCALAR, vec![most.into(), f64::NEG_INFINITY.into()])?;
-    let softmax = b.one(aten::_SOFTMAX, vec![value.into(), dim.into(), false.into()])?;
+    let softmax = b.one(aten::_SOFTMAX, vec![value.into(), (dim as i64).into(), false.into()])?;
     b.call(aten::MASKED_FILL_SCALAR, vec![softmax.into(), dead.into(), 0.into()]).map(Some)
 }
 

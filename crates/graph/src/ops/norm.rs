@@ -9,7 +9,7 @@ use crate::{Arg, Builder, Graph, Type, ValueId};
 use super::decompositions::singular_values;
 use super::inference::one;
 use super::promotion::to_floating;
-use super::reduction::{dim_list, reduced_shape};
+use super::reduction::{dim_list, maximum_or, reduced_shape};
 use super::unary::real_dtype;
 use super::views::permute;
 use super::{Definition, Lowered, Operands, composite, compute_dtype, done};
@@ -147,47 +147,45 @@ fn matrix(b: &mut Builder<'_>, operands: &Operands<'_>, order: Order) -> Lowered
     let (rows, columns) = matrix_dims(b, operands, x)?;
     let (summed, compared) = if p.is_infinite() { (columns, rows) } else { (rows, columns) };
     let magnitude = b.unary(aten::ABS, x)?;
-    let sum = vec![magnitude.into(), Arg::from([summed]), Arg::from(true)];
+    let sum = vec![magnitude.into(), Arg::from([summed as i64]), Arg::from(true)];
     let sums = b.one(aten::SUM_DIM_INTLIST, sum)?;
-    let name = if p > 0.0 { maximum_of_magnitudes(b, sums, compared)? } else { aten::AMIN };
-    let extremum = b.one(name, vec![sums.into(), Arg::from([compared]), Arg::from(true)])?;
+    let extremum = if p > 0.0 {
+        maximum_or(b, sums, &[compared], 0.0)?
+    } else {
+        b.one(aten::AMIN, vec![sums.into(), Arg::from([compared as i64]), Arg::from(true)])?
+    };
     shaped(b, operands, extremum, dtype)
 }
 
-/// Returns the operator for the largest of magnitudes along a dimension. That of none is 0, as their sum is.
-pub(crate) fn maximum_of_magnitudes(b: &Builder<'_>, x: ValueId, dim: i64) -> Result<&'static str, Error> {
-    let shape = b.tensor(x)?.shape;
-    let is_empty = usize::try_from(dim).ok().and_then(|dim| shape.get(dim)).is_some_and(|size| size.is(0));
-    Ok(if is_empty { aten::SUM_DIM_INTLIST } else { aten::AMAX })
-}
-
 /// The row and column dimensions of matrices, counted from the front.
-fn matrix_dims(b: &Builder<'_>, operands: &Operands<'_>, x: ValueId) -> Result<(i64, i64), Error> {
+fn matrix_dims(b: &Builder<'_>, operands: &Operands<'_>, x: ValueId) -> Result<(usize, usize), Error> {
     let rank = b.tensor(x)?.rank();
     let named = operands.schema.position("dim").filter(|index| operands.has(*index));
     let dims = named.map_or(Ok(vec![0, 1]), |index| operands.ints(index))?;
-    let wrapped = |dim: i64| if dim < 0 { dim.saturating_add(rank as i64) } else { dim };
-    match *dims.as_slice() {
-        [rows, columns] if wrapped(rows) != wrapped(columns) => Ok((wrapped(rows), wrapped(columns))),
-        _ => Err(operands.wrong(named.unwrap_or(0), "two dimensions")),
+    let index = named.unwrap_or(0);
+    if let [rows, columns] = *dims.as_slice() {
+        let (rows, columns) = (operands.wrap_dim(index, rows, rank)?, operands.wrap_dim(index, columns, rank)?);
+        if rows != columns {
+            return Ok((rows, columns));
+        }
     }
+    Err(operands.wrong(index, "two dimensions"))
 }
 
 /// The maximum, minimum or sum of the singular values.
 fn by_singular_values(b: &mut Builder<'_>, operands: &Operands<'_>, order: Order) -> Lowered {
     let (x, dtype) = input(b, operands)?;
     let (rows, columns) = matrix_dims(b, operands, x)?;
-    let rank = b.tensor(x)?.rank() as i64;
-    let others = (0..rank).filter(|dim| *dim != rows && *dim != columns);
-    let dims: Vec<usize> = others.chain([rows, columns]).filter_map(|dim| usize::try_from(dim).ok()).collect();
+    let others = (0..b.tensor(x)?.rank()).filter(|dim| *dim != rows && *dim != columns);
+    let dims: Vec<usize> = others.chain([rows, columns]).collect();
     let moved = permute(b, x, &dims)?;
     let values = singular_values(b, moved)?;
-    let name = match order {
-        Order::P(p) if p > 0.0 => maximum_of_magnitudes(b, values, rank - 2)?,
-        Order::P(_) => aten::AMIN,
-        _ => aten::SUM_DIM_INTLIST,
+    let args = vec![values.into(), Arg::from([-1]), Arg::from(true)];
+    let norm = match order {
+        Order::P(p) if p > 0.0 => maximum_or(b, values, &[dims.len() - 2], 0.0)?,
+        Order::P(_) => b.one(aten::AMIN, args)?,
+        _ => b.one(aten::SUM_DIM_INTLIST, args)?,
     };
-    let norm = b.one(name, vec![values.into(), Arg::from([-1]), Arg::from(false)])?;
     shaped(b, operands, norm, dtype)
 }
 

@@ -7,6 +7,7 @@ use crate::operators::aten;
 use crate::{Arg, Builder, Expr, Graph, Type, ValueId};
 
 use super::inference::one;
+use super::views::unsqueeze;
 use super::{Definition, Lowered, Operands, by_lowering, composite, done};
 
 pub(crate) const OPS: &[Definition] = &[
@@ -89,8 +90,8 @@ fn quantile(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     if leaves_out {
         return arranged(b, operands, value, &Places { dim, several, shape: &ty.shape });
     }
-    let greatest =
-        b.one(aten::SLICE_COPY_TENSOR, vec![sorted.into(), Arg::from(last), size.sub(1).into(), size.into()])?;
+    let greatest = b.one(aten::SELECT_COPY_INT, vec![sorted.into(), Arg::from(last), size.sub(1).into()])?;
+    let greatest = unsqueeze(b, greatest, shape.len().saturating_sub(1))?;
     let nan = b.unary(aten::ISNAN, greatest)?;
     let value = b.select(nan, f64::NAN, value)?;
     arranged(b, operands, value, &Places { dim, several, shape: &ty.shape })

@@ -6,6 +6,7 @@ use crate::Error;
 use crate::operators::aten;
 use crate::{Arg, Builder, Expr, Graph, Type, ValueId};
 
+use super::creation::filled;
 use super::inference::{one, tensor};
 use super::promotion::{category, to_floating};
 use super::{Definition, Lowered, Operands, composite, compute_dtype, done, forward, kernel};
@@ -258,21 +259,40 @@ fn trace(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     b.unary(aten::SUM, diagonal).and_then(done)
 }
 
+/// The maximum over dimensions, which stay; `least`, which is at most every element, where they have no elements.
+pub(crate) fn maximum_or(b: &mut Builder<'_>, x: ValueId, dims: &[usize], least: f64) -> Result<ValueId, Error> {
+    let ty = b.tensor(x)?;
+    // An element more for each dimension that may be empty, in pairs of left and right from the innermost outwards.
+    let mut padding = vec![0; 2 * ty.rank()];
+    for ((dim, size), pair) in ty.shape.iter().enumerate().rev().zip(padding.chunks_mut(2)) {
+        if !dims.contains(&dim) {
+            continue;
+        }
+        let (low, high) = size.range(&b.graph.symbols);
+        if high == Some(0) {
+            return filled(b, reduced_shape(&ty.shape, dims, true).into(), Arg::Float(least), ty.dtype);
+        }
+        if let (true, [_, right]) = (low.is_none_or(|low| low < 1), pair) {
+            *right = 1;
+        }
+    }
+    let x = if padding.contains(&1) {
+        b.one(aten::CONSTANT_PAD_ND, vec![x.into(), padding.as_slice().into(), Arg::Float(least)])?
+    } else {
+        x
+    };
+    let dims: Vec<i64> = dims.iter().map(|dim| *dim as i64).collect();
+    b.one(aten::AMAX, vec![x.into(), dims.as_slice().into(), Arg::from(true)])
+}
+
 /// `max + log(sum(exp(x - max)))`, where an infinite maximum is left out so that no NaN arises.
 fn logsumexp(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let x = operands.value(0)?;
     let x = b.cast(x, to_floating(b.tensor(x)?.dtype))?;
     let (dims, keepdim) = (operands.arg(1).clone(), operands.bool(2)?);
-    let shape = &b.tensor(x)?.shape;
-    let is_of_none =
-        operands.dims_or_all(1, shape.len())?.into_iter().any(|dim| shape.get(dim).is_some_and(|size| size.is(0)));
+    let reduced = operands.dims_or_all(1, b.tensor(x)?.rank())?;
     let value = b.precisely(x, |b, x| {
-        if is_of_none {
-            // An empty reduction has no maximum; its sum is 0.
-            let sum = b.one(aten::SUM_DIM_INTLIST, vec![x.into(), dims, Arg::from(keepdim)])?;
-            return b.unary(aten::LOG, sum);
-        }
-        let maximum = b.one(aten::AMAX, vec![x.into(), dims.clone(), Arg::from(true)])?;
+        let maximum = maximum_or(b, x, &reduced, f64::NEG_INFINITY)?;
         let infinite = b.unary(aten::ISINF, maximum)?;
         let offset = b.select(infinite, 0, maximum)?;
         let shifted = b.sub(x, offset)?;

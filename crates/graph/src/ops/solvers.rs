@@ -9,7 +9,7 @@ use crate::{Arg, Builder, Expr, ValueId};
 use super::creation::indices;
 use super::decompositions::{Matrices, matrices, singular_values, svd};
 use super::matmul::matmul;
-use super::norm::maximum_of_magnitudes;
+use super::reduction::maximum_or;
 use super::views::{permute, transpose_last, unsqueeze};
 use super::{Definition, Lowered, Operands, by_lowering, composite, done};
 
@@ -88,9 +88,8 @@ impl<'a> Bounds<'a> {
 
 /// The maximum of magnitudes along the last dimension, which stays; 0 of none.
 fn largest(b: &mut Builder<'_>, x: ValueId) -> Result<ValueId, Error> {
-    let last = b.tensor(x)?.rank() as i64 - 1;
-    let name = maximum_of_magnitudes(b, x, last)?;
-    b.one(name, vec![x.into(), Arg::from([-1]), Arg::from(true)])
+    let last = b.tensor(x)?.rank().saturating_sub(1);
+    maximum_or(b, x, &[last], 0.0)
 }
 
 /// `V S⁻¹ U'`, or `Q L⁻¹ Q'` of a symmetric matrix, without the values that count as zero.
@@ -143,11 +142,17 @@ fn condition(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
         _ => Some(operands.float(1)?),
     };
     if let Some(p) = p.filter(|p| p.abs() == 2.0) {
-        let values = singular_values(b, x)?;
+        let (mut values, short) = (singular_values(b, x)?, a.short());
+        let is_possibly_empty = short.range(&b.graph.symbols).0.is_none_or(|least| least < 1);
+        if is_possibly_empty {
+            values = b.one(aten::CONSTANT_PAD_ND, vec![values.into(), [0, 1].into(), Arg::Float(1.0)])?;
+        }
         let dim = a.batch.len() as i64;
         let mut at = |index: Arg| b.one(aten::SELECT_COPY_INT, vec![values.into(), Arg::from(dim), index]);
-        let (first, last) = (at(Arg::from(0))?, at(Arg::Int(a.short().sub(1)))?);
-        return if p > 0.0 { b.div(first, last) } else { b.div(last, first) }.and_then(done);
+        let (first, last) = (at(Arg::from(0))?, at(Arg::Int(short.sub(1).at_least(0)))?);
+        let ratio = if p > 0.0 { b.div(first, last) } else { b.div(last, first) }?;
+        // PyTorch gives 0 for matrices without elements.
+        return if is_possibly_empty { b.mul(ratio, Arg::Int(short.at_most(1))) } else { Ok(ratio) }.and_then(done);
     }
     let inverse = b.call(aten::LINALG_INV_EX, vec![x.into()])?;
     let inverse = inverse.first().copied().ok_or_else(|| operands.wrong(0, "matrices"))?;

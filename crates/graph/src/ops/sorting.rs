@@ -9,7 +9,7 @@ use crate::{Arg, Builder, Expr, Graph, Type, ValueId};
 use super::inference::{one, same, tensor};
 use super::promotion::category;
 use super::reduction::reduced_shape;
-use super::{Definition, Lowered, Operands, composite, kernel};
+use super::{Definition, Lowered, Operands, composite, done, kernel};
 
 pub(crate) const OPS: &[Definition] = &[
     kernel(aten::SORT, |o, g| sorted(o, g, 1)),
@@ -93,11 +93,34 @@ fn one_element(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Erro
 }
 
 fn median(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
+    let (flat, numbers) = all_elements(b, operands)?;
+    if flat == numbers {
+        let results = median_along(b, flat, 0, false)?;
+        return Ok(Some(results.into_iter().take(1).collect()));
+    }
+    let size = b.tensor(flat)?.numel();
+    let middle = size.sub(1).at_least(0).floor_div(2);
+    let Some(value) = pick(b, numbers, 0, &middle, false)?.first().copied() else { return Ok(None) };
+    let nan = b.unary(aten::ISNAN, flat)?;
+    let any = b.one(aten::ANY, vec![nan.into()])?;
+    b.select(any, f64::NAN, value).and_then(done)
+}
+
+/// The elements in a row, and the same with a NaN behind them, which sorts last, if there may be none: the median of none is NaN.
+fn all_elements(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<(ValueId, ValueId), Error> {
     let x = operands.value(0)?;
-    let numel = b.tensor(x)?.numel();
+    let ty = b.tensor(x)?;
+    let numel = ty.numel();
     let flat = b.view(x, vec![numel.clone()])?;
-    let results = median_along(b, flat, 0, false)?;
-    Ok(Some(results.into_iter().take(1).collect()))
+    let is_float = category(ty.dtype) == 2;
+    if numel.is(0) && !is_float {
+        return Err(Error::unsupported("the median of no integers, which PyTorch leaves to the processor"));
+    }
+    if !is_float || numel.range(&b.graph.symbols).0.is_some_and(|least| least > 0) {
+        return Ok((flat, flat));
+    }
+    let padded = b.one(aten::CONSTANT_PAD_ND, vec![flat.into(), [0, 1].into(), Arg::Float(f64::NAN)])?;
+    Ok((flat, padded))
 }
 
 fn median_dim(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
@@ -142,10 +165,8 @@ fn pick(b: &mut Builder<'_>, x: ValueId, dim: usize, rank: &Expr, keepdim: bool)
 }
 
 fn nanmedian(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
-    let x = operands.value(0)?;
-    let numel = b.tensor(x)?.numel();
-    let flat = b.view(x, vec![numel])?;
-    Ok(Some(nanmedian_along(b, flat, 0, false)?.into_iter().take(1).collect()))
+    let (_, numbers) = all_elements(b, operands)?;
+    Ok(Some(nanmedian_along(b, numbers, 0, false)?.into_iter().take(1).collect()))
 }
 
 fn nanmedian_dim(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {

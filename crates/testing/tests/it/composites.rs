@@ -52,6 +52,21 @@ fn beyond_core_with_symbolic_sizes() {
 }
 
 #[test]
+fn structure_with_sizes_that_may_be_none() {
+    settle("composites_structure", Sizes::PossiblyEmpty);
+}
+
+#[test]
+fn mathematics_with_sizes_that_may_be_none() {
+    settle("composites_math", Sizes::PossiblyEmpty);
+}
+
+#[test]
+fn beyond_core_with_sizes_that_may_be_none() {
+    settle("composites_extra", Sizes::PossiblyEmpty);
+}
+
+#[test]
 fn structure_with_numbers_of_the_run() {
     settle("composites_structure", Sizes::StaticWithNumbers);
 }
