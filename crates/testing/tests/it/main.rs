@@ -24,5 +24,6 @@ mod operators;
 mod precision;
 mod shapes;
 mod states;
+mod without_elements;
 mod xnnpack;
 mod zoo;

@@ -133,6 +133,10 @@ impl Shapes {
             }
         }
         tensor.len = len;
+        if len == 0 {
+            // Its place may be behind the end of memory: there may be none.
+            tensor.offset = 0;
+        }
         let end = tensor.offset.checked_add(len).ok_or(Unfit::Overflow)?;
         if let Some(len) = memory.capacity(index).filter(|capacity| end > *capacity) {
             let is_state = matches!(memory.buffer(index as u32), Some(Buffer::State(_)));

@@ -434,7 +434,12 @@ impl<'a, 'f> Method<'a, 'f> {
         if tensor.shape_dynamism == ShapeDynamism::Static {
             return static_type(tensor);
         }
-        let shape = tensor.sizes.iter().map(|size| self.fresh(prefix, 0, Some(i64::from(*size)))).collect();
+        // A bound of 0 leaves no other size.
+        let mut dimension = |size: &i32| match *size {
+            0 => Expr::Int(0),
+            bound => self.fresh(prefix, 0, Some(i64::from(bound))),
+        };
+        let shape = tensor.sizes.iter().map(&mut dimension).collect();
         TensorType::new(tensor.scalar_type, shape)
     }
 
