@@ -243,6 +243,7 @@ method "forward" {
     let report = partition(&mut model, &[Box::new(Careless)], &Progress::default()).unwrap();
     assert_eq!(report.claim_counts(), [("Careless", 2), (PORTABLE, 1)].into());
     model.verify().unwrap();
+}
 
 /// Claims all nodes, and gives the model that a function makes of the part's.
 #[derive(Debug)]
