@@ -3,7 +3,8 @@
 use std::ffi::{CStr, CString};
 use std::ops::Deref;
 
-use rushlight::Code;
+use rushlight::{Code, MissingOperator};
+use rushlight_bindings_common::ErrorParts;
 
 /// An error of a call. Boxed, because results carry it around.
 #[derive(Clone, Debug, Default)]
@@ -99,21 +100,32 @@ const CODES: &[Code] = &[
     Code::DelegateInvalidHandle,
 ];
 
-impl From<rushlight::Error> for Status {
-    fn from(error: rushlight::Error) -> Self {
-        let field = |text: Option<&str>| text.map(c_string);
+/// The instruction for a missing operator.
+fn register(_: &MissingOperator) -> String {
+    "rl_registry_add_operator".to_owned()
+}
+
+impl From<ErrorParts> for Status {
+    fn from(parts: ErrorParts) -> Self {
+        let field = |text: Option<String>| text.as_deref().map(c_string);
         let fields = Fields {
-            code: error.code() as u32,
-            message: c_string(error.message()),
-            site: field(error.location()),
-            expected: field(error.what_was_expected()),
-            got: field(error.what_came()),
-            hint: field(error.hint()),
-            text: c_string(&error.to_text(|_| "rl_registry_add_operator".to_owned())),
-            missing_operators: error.missing_operators().iter().map(|op| c_string(&op.name)).collect(),
-            os_error: error.os_error().map_or(0, |(_, number)| number),
+            code: parts.code as u32,
+            message: c_string(&parts.message),
+            site: field(parts.site),
+            expected: field(parts.expected),
+            got: field(parts.got),
+            hint: field(parts.hint),
+            text: c_string(&parts.text),
+            missing_operators: parts.missing_operators.iter().map(|name| c_string(name)).collect(),
+            os_error: parts.os_error.unwrap_or(0),
         };
         fields.into()
+    }
+}
+
+impl From<rushlight::Error> for Status {
+    fn from(error: rushlight::Error) -> Self {
+        ErrorParts::of(&error, register).into()
     }
 }
 
@@ -126,22 +138,7 @@ impl From<rushlight::runtime::Error> for Status {
 #[cfg(feature = "llm")]
 impl From<rushlight_llm::Error> for Status {
     fn from(error: rushlight_llm::Error) -> Self {
-        use rushlight_llm::Error;
-        let error = match error {
-            Error::Module(error) => return error.into(),
-            other => other,
-        };
-        let field = |text: Option<String>| text.map(|text| c_string(&text));
-        let code = error.code();
-        let mut status = Self::with_code(code as u32, &format!("{code:?}"), error.to_string());
-        status.0.message = c_string(&error.message());
-        status.0.expected = field(error.what_was_expected());
-        status.0.got = field(error.what_came());
-        status.0.hint = field(error.hint());
-        if let Error::File { error, .. } = &error {
-            status.0.os_error = error.raw_os_error().unwrap_or(0);
-        }
-        status
+        ErrorParts::of_llm(&error, register).into()
     }
 }
 

@@ -1,23 +1,7 @@
 //! Interrupts and events of a call.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-
-use rushlight::runtime::{DelegateTracer, Event, EventTracer, Interrupt, Stop};
-
-/// A flag that another thread sets to end a call.
-#[derive(Clone, Debug, Default)]
-pub struct Flag(Arc<AtomicBool>);
-
-impl Flag {
-    pub fn set(&self, is_set: bool) {
-        self.0.store(is_set, Ordering::Relaxed);
-    }
-
-    pub fn is_set(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-}
+use rushlight::runtime::{DelegateTracer, Event, EventTracer, Interrupt};
+use rushlight_bindings_common::Flag;
 
 /// Ends a call when its flag is set, and passes its events on.
 pub struct Tracer<F, D> {
@@ -47,11 +31,5 @@ impl<F: FnMut(Event<'_>, bool), D: DelegateTracer> EventTracer for Tracer<F, D> 
 
     fn delegate_events(&self) -> Option<&dyn DelegateTracer> {
         self.on_delegate.as_ref().map(|tracer| tracer as &dyn DelegateTracer)
-    }
-}
-
-impl Interrupt for Flag {
-    fn poll(&self) -> Option<Stop> {
-        self.is_set().then_some(Stop::Cancelled)
     }
 }

@@ -6,15 +6,14 @@ use jni::errors::ErrorPolicy;
 use jni::objects::{JObject, JString, JThrowable};
 use jni::{Env, JValue, jni_sig, jni_str};
 use rushlight::options::OptionError;
-use rushlight::{Code, Error};
+use rushlight::{Code, Error, MissingOperator};
+use rushlight_bindings_common::ErrorParts;
 
 /// Why a call failed.
 #[derive(Debug)]
 pub enum Problem {
-    /// The library's own error.
-    Library(Error),
-    /// An error of the binding or of a language model, whole and in its parts.
-    Own { code: Code, message: String, expected: Option<String>, got: Option<String>, help: Option<String> },
+    /// An error of the library or of the binding.
+    Parts(Box<ErrorParts>),
     /// A JNI call that failed. A pending exception is what Java sees.
     Java(jni::errors::Error),
 }
@@ -23,48 +22,36 @@ pub type Result<T> = std::result::Result<T, Problem>;
 
 impl Problem {
     pub fn new(code: Code, message: impl Into<String>) -> Self {
-        Self::Own { code, message: message.into(), expected: None, got: None, help: None }
+        ErrorParts::new(code, message).into()
     }
+}
 
-    #[cfg(feature = "llm")]
-    pub fn with_parts(code: Code, message: &str, expected: String, got: String, help: String) -> Self {
-        let message = format!("{message}\n  expected  {expected}\n  got       {got}\n  help      {help}");
-        Self::Own { code, message, expected: Some(expected), got: Some(got), help: Some(help) }
-    }
+/// The instruction for a missing operator.
+fn register(_: &MissingOperator) -> String {
+    "Java cannot register operators".to_owned()
+}
 
-    pub fn code(&self) -> Code {
-        match self {
-            Self::Library(error) => error.code(),
-            Self::Own { code, .. } => *code,
-            Self::Java(_) => Code::Internal,
-        }
-    }
-
-    /// All that there is to say, in several lines.
-    pub fn text(&self) -> String {
-        match self {
-            Self::Library(error) => error.to_text(|_| "Java cannot register operators".to_owned()),
-            Self::Own { code, message, .. } => format!("[{code:?} 0x{:02x}] {message}", *code as u32),
-            Self::Java(error) => format!("[Internal 0x01] {error}"),
-        }
+impl From<ErrorParts> for Problem {
+    fn from(parts: ErrorParts) -> Self {
+        Self::Parts(Box::new(parts))
     }
 }
 
 impl From<Error> for Problem {
     fn from(error: Error) -> Self {
-        Self::Library(error)
+        ErrorParts::of(&error, register).into()
     }
 }
 
 impl From<OptionError> for Problem {
     fn from(error: OptionError) -> Self {
-        Self::Library(error.into())
+        Error::from(error).into()
     }
 }
 
 impl From<rushlight::runtime::Error> for Problem {
     fn from(error: rushlight::runtime::Error) -> Self {
-        Self::Library(error.into())
+        Error::from(error).into()
     }
 }
 
@@ -75,18 +62,9 @@ impl From<jni::errors::Error> for Problem {
 }
 
 #[cfg(feature = "llm")]
-impl From<rushlight_llm::Error> for Problem {
-    fn from(error: rushlight_llm::Error) -> Self {
-        match error {
-            rushlight_llm::Error::Module(error) => Self::Library(error),
-            error => Self::Own {
-                code: error.code(),
-                message: error.to_string(),
-                expected: error.what_was_expected(),
-                got: error.what_came(),
-                help: error.hint(),
-            },
-        }
+impl From<rushlight_bindings_common::conversation::Problem> for Problem {
+    fn from(problem: rushlight_bindings_common::conversation::Problem) -> Self {
+        problem.parts(register).into()
     }
 }
 
@@ -113,26 +91,28 @@ impl<T: Default> ErrorPolicy<T, Problem> for Throw {
         (): &mut (),
         panic: Box<dyn Any + Send + 'static>,
     ) -> jni::errors::Result<T> {
-        let message = format!("a defect of the library: {}", rushlight::panic_message(&*panic));
-        Self::on_error(env, &mut (), Problem::new(Code::Internal, message))
+        Self::on_error(env, &mut (), rushlight::panic_error(&*panic).into())
     }
 }
 
 fn throw(env: &mut Env<'_>, problem: &Problem) -> jni::errors::Result<()> {
-    let [site, expected, got, help] = match problem {
-        Problem::Library(error) => [error.location(), error.what_was_expected(), error.what_came(), error.hint()],
-        Problem::Own { expected, got, help, .. } => [None, expected.as_deref(), got.as_deref(), help.as_deref()],
-        Problem::Java(_) => [None; 4],
+    let java;
+    let parts = match problem {
+        Problem::Parts(parts) => &**parts,
+        Problem::Java(error) => {
+            java = ErrorParts::new(Code::Internal, error.to_string());
+            &java
+        }
     };
-    let text = problem.text();
+    let ErrorParts { site, expected, got, hint, text, .. } = parts;
     let mut texts = Vec::new();
-    for part in [Some(&*text), site, expected, got, help] {
+    for part in [Some(text), site.as_ref(), expected.as_ref(), got.as_ref(), hint.as_ref()] {
         texts.push(match part {
             Some(text) => JObject::from(JString::from_str(env, text)?),
             None => JObject::null(),
         });
     }
-    let code = i32::try_from(problem.code() as u32).unwrap_or(i32::MAX);
+    let code = i32::try_from(parts.code as u32).unwrap_or(i32::MAX);
     let mut arguments = vec![JValue::Int(code)];
     arguments.extend(texts.iter().map(JValue::Object));
     let made = env.call_static_method(

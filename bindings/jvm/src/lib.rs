@@ -7,8 +7,6 @@
 #[cfg(target_os = "android")]
 extern crate unwinding as _;
 
-#[cfg(feature = "llm")]
-mod answer;
 mod error;
 mod ffi;
 mod frame;

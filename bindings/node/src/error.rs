@@ -43,7 +43,7 @@ pub fn to_error(env: Env, problem: &Problem) -> Error {
     let plain = match problem {
         Problem::Library(error) => rushlight_js_plain::error(error),
         Problem::Llm(error) => rushlight_js_plain::llm_error(error),
-        Problem::Own(code, text) => Plain::Object(own_error(*code, text)),
+        Problem::Own(code, text) => own_error(*code, text),
         Problem::Defect(message) => Plain::Object(vec![("defect", message.as_str().into())]),
     };
     let made = || -> napi::Result<Error> {

@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use napi::ScopedTask;
 use napi::bindgen_prelude::{Env, ToNapiValue, Unknown};
+use rushlight_bindings_common::ending_panics;
 
 use crate::error::{Problem, Result, to_error};
 use crate::into_js::IntoJs;
@@ -20,10 +21,7 @@ pub fn start<T: IntoJs>(env: &Env, act: impl FnOnce() -> Result<T> + Send + 'sta
 
 /// Drops an object of the library, where JavaScript or its garbage collector frees one. A panic ends there.
 pub fn let_go<T>(object: T) {
-    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(object))) {
-        // Its end may panic, too.
-        std::mem::forget(panic);
-    }
+    ending_panics((), || drop(object));
 }
 
 fn guarded<T>(act: impl FnOnce() -> Result<T>) -> Result<T> {

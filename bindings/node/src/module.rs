@@ -1,15 +1,14 @@
 //! Programs and calls of their methods.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, TryLockError};
 use std::time::{Duration, Instant};
 
 use napi::bindgen_prelude::{ClassInstance, Env, JavaScriptClassExt, ToNapiValue, Unknown};
 use napi_derive::napi;
 use rushlight::options::LoadOptions;
-use rushlight::runtime::{EventTracer, Interrupt, Stop};
 use rushlight::{Code, Input, ModuleBuilder, Portability};
+use rushlight_bindings_common::Flag;
 use rushlight_js_plain::{Plain, Timer, meta, set_options};
 
 use crate::bytes::{Bytes, Content, take};
@@ -25,7 +24,7 @@ pub struct Module(Option<Arc<Program>>);
 struct Program {
     module: Mutex<rushlight::Module>,
     /// True after `free`: running calls stop at the next step.
-    is_ended: AtomicBool,
+    is_ended: Flag,
     /// By method: the size of the inputs of the largest call that took less than [`QUICK`].
     quick: Mutex<HashMap<String, usize>>,
 }
@@ -53,7 +52,7 @@ impl Module {
                 Some("off") => {}
                 lower => lower_now(&mut module, lower.is_some_and(|lower| lower != "auto"))?,
             }
-            Ok(Arc::new(Program { module: Mutex::new(module), is_ended: false.into(), quick: Mutex::default() }))
+            Ok(Arc::new(Program { module: Mutex::new(module), is_ended: Flag::default(), quick: Mutex::default() }))
         })
     }
 
@@ -111,7 +110,7 @@ impl Module {
     #[napi(catch_unwind)]
     pub fn free(&mut self) {
         if let Some(program) = self.0.take() {
-            program.is_ended.store(true, Ordering::Relaxed);
+            program.is_ended.set(true);
             let_go(program);
         }
     }
@@ -148,7 +147,7 @@ impl Program {
             Some(names) => call.named(names.iter().map(String::as_str).zip(inputs)),
             None => call.inputs(&inputs),
         };
-        let outputs = call.tracer(&mut Ended(&self.is_ended)).read(returned)?;
+        let outputs = call.tracer(&mut self.is_ended.clone()).read(returned)?;
         self.note(method, nbytes(arguments), begun.elapsed());
         Ok(outputs)
     }
@@ -157,7 +156,7 @@ impl Program {
         let mut module = self.locked()?;
         let mut timer = Timer::new(milliseconds);
         for _ in 0..runs {
-            if let Some(Stop::Cancelled) = Ended(&self.is_ended).poll() {
+            if self.is_ended.is_set() {
                 return Err(Problem::Own(Code::InvalidState, "the module is used after `dispose`"));
             }
             let inputs = inputs(arguments)?;
@@ -186,21 +185,6 @@ impl Program {
 impl IntoJs for Arc<Program> {
     fn into_js(self, env: &Env) -> napi::Result<Unknown<'_>> {
         Module(Some(self)).into_instance(env)?.into_unknown(env)
-    }
-}
-
-/// Stops a call after `free`.
-struct Ended<'p>(&'p AtomicBool);
-
-impl Interrupt for Ended<'_> {
-    fn poll(&self) -> Option<Stop> {
-        self.0.load(Ordering::Relaxed).then_some(Stop::Cancelled)
-    }
-}
-
-impl EventTracer for Ended<'_> {
-    fn interrupt(&self) -> Option<&dyn Interrupt> {
-        Some(self)
     }
 }
 

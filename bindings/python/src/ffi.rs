@@ -14,9 +14,9 @@ use pyo3::sync::critical_section::with_critical_section;
 use pyo3::types::{PyCapsule, PyDict, PyString, PyTuple};
 use pyo3::{ffi, intern};
 use rushlight::{ScalarType, TensorView};
+use rushlight_bindings_common::ending_panics;
 use rushlight_format::dlpack::{self, DataType, ManagedTensor, ManagedTensorVersioned, VERSION, Version};
 
-use crate::destructor::ending_panics;
 use crate::interpreter::in_python;
 use crate::refusal::Refusal;
 
@@ -539,7 +539,7 @@ impl Exported {
 
     unsafe extern "C" fn delete(managed: *mut ManagedTensorVersioned) {
         // SAFETY: `context` is the box that `managed` is part of; the deleter is called once.
-        ending_panics(|| drop(unsafe { Box::from_raw((*managed).context.cast::<Self>()) }));
+        ending_panics((), || drop(unsafe { Box::from_raw((*managed).context.cast::<Self>()) }));
     }
 }
 
@@ -547,7 +547,7 @@ impl Exported {
 pub fn capsule(py: Python<'_>, tensor: rushlight::Tensor) -> PyResult<Py<PyAny>> {
     unsafe extern "C" fn drop_unused(capsule: *mut ffi::PyObject) {
         // SAFETY: called with the capsule that is being freed; a consumer has renamed it.
-        ending_panics(|| unsafe {
+        ending_panics((), || unsafe {
             let name = c"dltensor_versioned";
             if ffi::PyCapsule_IsValid(capsule, name.as_ptr()) != 0 {
                 let pointer = ffi::PyCapsule_GetPointer(capsule, name.as_ptr());
@@ -619,5 +619,5 @@ pub unsafe fn fill_buffer(
 /// `view` must be filled by `fill_buffer`, and be released only once.
 pub unsafe fn release_buffer(view: *mut ffi::Py_buffer) {
     // SAFETY: `internal` is the box that `fill_buffer` leaked.
-    ending_panics(|| drop(unsafe { Box::from_raw((*view).internal.cast::<Box<[ffi::Py_ssize_t]>>()) }));
+    ending_panics((), || drop(unsafe { Box::from_raw((*view).internal.cast::<Box<[ffi::Py_ssize_t]>>()) }));
 }

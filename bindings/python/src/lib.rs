@@ -9,7 +9,6 @@ mod compare;
 mod compiler;
 mod custom;
 mod delegate;
-mod destructor;
 mod error;
 mod ffi;
 mod first_interpreter;
@@ -50,7 +49,7 @@ mod _rushlight {
     #[pymodule_export]
     use super::delegate::{program_backends, register_backend};
     #[pymodule_export]
-    use super::llm::{Adapter, Generation, Generator, LanguageModel, Session, Tokenizer};
+    use super::llm::{Adapter, Generation, Generator, LanguageModel, Session, Tokenizer, runner_generated_tokens};
     #[pymodule_export]
     use super::module::{Bundle, Instance, Module};
     #[pymodule_export]

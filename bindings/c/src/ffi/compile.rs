@@ -13,7 +13,7 @@ use super::value::rl_string;
 use super::{
     Growing, Result, elements, free, guard, hand_out, path, reference, rl_option, rl_status, set, set_named, text,
 };
-use crate::tracer::Flag;
+use rushlight_bindings_common::Flag;
 
 /// Source of a method: the path of a `.pt2` file that `torch.export.save` wrote, or its bytes. The only source may also
 /// be a published language model, which needs no PyTorch: the path of a Hugging Face folder or of a GGUF file.

@@ -1,7 +1,7 @@
 //! Interrupts.
 
 use super::{Result, free, guard, guard_or, hand_out};
-use crate::tracer::Flag;
+use rushlight_bindings_common::Flag;
 
 /// A flag that ends calls early. Threads: any number of them may set and clear it while others run calls with it; setting it is safe in
 /// a signal handler.

@@ -421,7 +421,7 @@ unsafe fn answer(
     }
     // SAFETY: NULL or a live interrupt.
     let interrupt = unsafe { flag(options.interrupt) };
-    let is_interrupted = || interrupt.as_ref().is_some_and(crate::tracer::Flag::is_set);
+    let is_interrupted = || interrupt.as_ref().is_some_and(rushlight_bindings_common::Flag::is_set);
     while let Some(step) = generator.step(model, session, tokenizer)? {
         // SAFETY: the caller's functions.
         let goes_on = unsafe { report(&step, options) };

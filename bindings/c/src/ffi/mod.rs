@@ -38,15 +38,14 @@ mod dlpack;
 #[cfg(feature = "llm")]
 mod llm;
 
-use std::any::Any;
 use std::ffi::{CStr, c_char};
 use std::fmt::Display;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::{ptr, slice};
 
 use rushlight::Code;
+use rushlight_bindings_common::{caught, ending_panics};
 
 use crate::status::Status;
 pub use status::rl_status;
@@ -55,13 +54,7 @@ type Result<T> = std::result::Result<T, Status>;
 
 /// Runs the body of a function. An error or a panic becomes a status for the caller.
 fn guard(body: impl FnOnce() -> Result<()>) -> *mut rl_status {
-    let result = catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
-        let status = panicked(&*panic);
-        // Dropping the payload may panic, too.
-        std::mem::forget(panic);
-        Err(status)
-    });
-    match result {
+    match caught(body, Status::from) {
         Ok(()) => ptr::null_mut(),
         Err(status) => rl_status::from(status).into_raw(),
     }
@@ -69,15 +62,7 @@ fn guard(body: impl FnOnce() -> Result<()>) -> *mut rl_status {
 
 /// Runs the body of a function that returns no status. After a panic, the result is `otherwise`.
 fn guard_or<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
-    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
-        // Dropping the payload may panic, too.
-        std::mem::forget(panic);
-        otherwise
-    })
-}
-
-fn panicked(panic: &(dyn Any + Send)) -> Status {
-    Status::new(Code::Internal, format!("a defect of the library: {}", rushlight::panic_message(panic)))
+    ending_panics(otherwise, body)
 }
 
 /// # Safety

@@ -545,19 +545,18 @@ impl Inner {
     unsafe fn run(&mut self, method: &str, values: &[rl_value], options: &rl_run_options) -> Result<()> {
         let Self { module, dims, lent, .. } = self;
         // SAFETY: as the caller promises.
-        let mut inputs = unsafe { inputs(values, dims) }?;
-        let meta;
-        if !options.input_names.is_null() {
+        let inputs = unsafe { inputs(values, dims) }?;
+        let names = if options.input_names.is_null() {
+            None
+        } else {
             // SAFETY: the caller gives one name for each input.
             let names = unsafe { elements(options.input_names, values.len(), "input_names") }?;
             let name = |(index, name): (usize, &*const c_char)| {
                 // SAFETY: NULL or a string.
                 unsafe { text(*name, format_args!("input_names[{index}]")) }
             };
-            let names: Vec<&str> = names.iter().enumerate().map(name).collect::<Result<_>>()?;
-            meta = module.kept_meta(method)?;
-            inputs = meta.inputs_by_name(names.into_iter().zip(inputs))?;
-        }
+            Some(names.iter().enumerate().map(name).collect::<Result<Vec<&str>>>()?)
+        };
         let on_event = options.on_event.map(|on_event| {
             move |event: Event<'_>, begins: bool| {
                 let event = described(event, begins);
@@ -577,7 +576,12 @@ impl Inner {
         callback::forget();
         // SAFETY: NULL or a live session.
         let session = unsafe { options.session.as_ref() };
-        let call = module.call(method).inputs(&inputs).tracer(&mut tracer);
+        let call = module.call(method);
+        let call = match names {
+            Some(names) => call.named(names.into_iter().zip(inputs)),
+            None => call.inputs(&inputs),
+        };
+        let call = call.tracer(&mut tracer);
         match session {
             None => call.read(|outputs| lent.fill(outputs)),
             Some(session) => call.session(&mut *session.lock()?).read(|outputs| lent.fill(outputs)),

@@ -1,5 +1,6 @@
 //! Language models: limits, options, steps and counts.
 
+use rushlight_bindings_common::ErrorParts;
 use rushlight_llm::{Error, Limits, Result, Session, Step, Tokenizer, Usage};
 use serde_json::Value as Json;
 
@@ -9,17 +10,8 @@ use crate::{Plain, error};
 /// The fields of a `RushlightError`.
 pub fn llm_error(error: &Error) -> Plain {
     match error {
-        Error::Module(error) => error::error(error),
         Error::Option(error) => error::error(&renamed(error.clone()).into()),
-        error => {
-            let mut fields = error::own_error(error.code(), &error.to_string());
-            fields.extend([
-                ("expected", error.what_was_expected().into()),
-                ("got", error.what_came().into()),
-                ("hint", error.hint().into()),
-            ]);
-            Plain::Object(fields)
-        }
+        error => error::fields(ErrorParts::of_llm(error, error::register)),
     }
 }
 

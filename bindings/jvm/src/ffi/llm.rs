@@ -7,11 +7,11 @@ use jni::sys::{jboolean, jfloat, jint, jlong};
 use jni::{Env, EnvUnowned, JValue, JValueOwned, jni_sig, jni_str};
 use rushlight::ModuleBuilder;
 use rushlight::options::{LoadOptions, Options as _};
+use rushlight_bindings_common::conversation::{Conversation, Listener, Request};
 
 use super::module::load_mode;
 use super::{free, handle, locked, object, pairs, text, texts};
-use crate::answer::{Conversation, Listener, Request};
-use crate::error::{Result, Throw};
+use crate::error::{Problem, Result, Throw};
 
 type Model = Mutex<Conversation>;
 
@@ -66,7 +66,7 @@ pub extern "system" fn Java_org_pytorch_executorch_extension_llm_LlmModule_gener
         let request = Request { prompt, seq_len, max_new_tokens, echo, temperature, num_bos, num_eos, options };
         let mut caller = Caller { env, callback: &callback };
         let statistics = locked(llm, "language model")?.answer(&request, &mut caller)?;
-        caller.call_back(Callback::OnStats, &statistics)
+        caller.call_back(Callback::OnStats, &statistics.to_json())
     });
     done.resolve::<Throw>();
 }
@@ -98,6 +98,8 @@ impl Caller<'_, '_> {
 }
 
 impl Listener for Caller<'_, '_> {
+    type Error = Problem;
+
     fn on_text(&mut self, text: &str) -> Result<()> {
         self.call_back(Callback::OnResult, text)
     }
@@ -123,7 +125,7 @@ pub extern "system" fn Java_org_pytorch_executorch_extension_llm_LlmModule_prefi
         // SAFETY: a model, which Java keeps during the call.
         let llm = unsafe { object::<Model>(handle) }?;
         let prompt = prompt.try_to_string(env)?;
-        locked(llm, "language model")?.prefill(&prompt, num_bos, num_eos)
+        Ok(locked(llm, "language model")?.prefill(&prompt, num_bos, num_eos)?)
     });
     done.resolve::<Throw>();
 }
@@ -138,7 +140,7 @@ pub extern "system" fn Java_org_pytorch_executorch_extension_llm_LlmModule_forge
     let done = env.with_env(|_| -> Result<()> {
         // SAFETY: a model, which Java keeps during the call.
         let llm = unsafe { object::<Model>(handle) }?;
-        locked(llm, "language model")?.reset()
+        Ok(locked(llm, "language model")?.reset()?)
     });
     done.resolve::<Throw>();
 }

@@ -185,7 +185,7 @@ pub extern "system" fn Java_org_pytorch_executorch_Module_executeNative<'local>(
         outputs.apart_from(whole)?;
         let mut inner = locked(&module.inner, "module")?;
         let Inner { module, dims } = &mut *inner;
-        let mut inputs = frame.inputs(&strings, dims, |lent| {
+        let inputs = frame.inputs(&strings, dims, |lent| {
             let region = Region::new(lent.address, lent.nbytes, 1)?;
             region.apart_from(outputs)?;
             region.apart_from(whole)?;
@@ -193,20 +193,20 @@ pub extern "system" fn Java_org_pytorch_executorch_Module_executeNative<'local>(
             // The call does not write this region.
             Ok(unsafe { elements(lent.address, lent.nbytes) })
         })?;
-        let meta;
-        if !names.is_empty() {
-            if names.len() != inputs.len() {
-                let text = format!("{} names for {} inputs", names.len(), inputs.len());
-                return Err(Problem::new(Code::Internal, text));
-            }
-            meta = module.kept_meta(method)?;
-            inputs = meta.inputs_by_name(names.iter().map(String::as_str).zip(inputs))?;
+        if !names.is_empty() && names.len() != inputs.len() {
+            let text = format!("{} names for {} inputs", names.len(), inputs.len());
+            return Err(Problem::new(Code::Internal, text));
         }
         // SAFETY: the unused end of a direct buffer of the module, which only this call writes. `outputs` is its
         // region. It does not overlap the frame or the inputs.
         let room = unsafe { elements_mut::<u8>(room, size) };
         let mut written = Ok(());
-        module.call(method).inputs(&inputs).tracer(&mut { interrupt }).read(|outputs: &Outputs<'_, '_>| {
+        let call = module.call(method);
+        let call = match &names[..] {
+            [] => call.inputs(&inputs),
+            names => call.named(names.iter().map(String::as_str).zip(inputs)),
+        };
+        call.tracer(&mut { interrupt }).read(|outputs: &Outputs<'_, '_>| {
             written = frame.write(outputs, room, |output| keep(env, &results, &output));
             Ok(())
         })?;

@@ -14,6 +14,13 @@ use super::session::{Session, unless_interrupted};
 use super::tokenizer::{Tokenizer, Tokens};
 use crate::turns::locked;
 
+/// Counts the tokens of an answer as ExecuTorch's runner does.
+#[guarded]
+#[pyfunction]
+pub fn runner_generated_tokens(tokens_of_answer: usize, has_end: bool) -> usize {
+    rushlight_bindings_common::generated_tokens(tokens_of_answer, has_end)
+}
+
 /// An answer while it is generated in a session.
 #[pyclass(frozen, module = "rushlight")]
 pub struct Generator {

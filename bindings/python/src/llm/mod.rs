@@ -11,7 +11,7 @@ mod tokenizer;
 
 pub use adapter::Adapter;
 pub use generation::Generation;
-pub use generator::Generator;
+pub use generator::{Generator, runner_generated_tokens};
 pub use model::LanguageModel;
 pub use session::Session;
 pub use tokenizer::Tokenizer;

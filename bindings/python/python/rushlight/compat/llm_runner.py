@@ -10,6 +10,7 @@ import json
 import time
 
 from .. import llm as _llm
+from .._rushlight import runner_generated_tokens
 
 __all__ = ["GenerationConfig", "Stats", "TextLLMRunner"]
 
@@ -167,7 +168,7 @@ class TextLLMRunner:
                     token_callback(piece)
         stats.inference_end_ms = _now()
         *_, reason, usage, _ = answer.completion
-        stats.num_generated_tokens = max(0, usage.completion_tokens - (reason != "stop"))
+        stats.num_generated_tokens = runner_generated_tokens(usage.completion_tokens, reason == "stop")
         stats.aggregate_model_execution_time_ms = round(usage.seconds * stats.SCALING_FACTOR_UNITS_PER_SECOND)
         if stats_callback:
             stats_callback(stats)
