@@ -13,7 +13,49 @@ from typing import (
     SupportsFloat,
     SupportsIndex,
     Union,
+    final,
 )
+
+__all__ = [
+    "Backend",
+    "BackendInfo",
+    "ComparedOutput",
+    "Comparison",
+    "ComparisonRow",
+    "Constants",
+    "Error",
+    "LoadReport",
+    "MethodMeta",
+    "MethodReport",
+    "Module",
+    "Node",
+    "NodeReport",
+    "OperatorUse",
+    "OptionSpec",
+    "Part",
+    "Payload",
+    "Program",
+    "Quantization",
+    "QuantizationReport",
+    "QuantizationWarning",
+    "QuantizedLayer",
+    "QuantizedOutput",
+    "Report",
+    "SymInt",
+    "Tensor",
+    "TensorInfo",
+    "Value",
+    "ValueInfo",
+    "__version__",
+    "backends",
+    "compare",
+    "compile",
+    "export",
+    "load",
+    "operator_names",
+    "register_backend",
+    "register_op",
+]
 
 __version__: str
 
@@ -29,6 +71,7 @@ class Error(RuntimeError):
     hint: Optional[str]
     missing_operators: list[str]
 
+@final
 class Tensor:
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -50,7 +93,7 @@ class TensorInfo(NamedTuple):
     is_memory_planned: bool
     nbytes: int
     name: Optional[str]
-    ranges: tuple[str, ...]
+    ranges: tuple[str, ...] = ()
 
 class ValueInfo(NamedTuple):
     kind: str
@@ -325,7 +368,8 @@ class QuantizedLayer(NamedTuple):
 
 class QuantizedOutput(NamedTuple):
     method: str
-    index: int
+    # In place of the method of tuples.
+    index: int  # type: ignore[assignment]
     name: str
     snr: Optional[float]
     non_finite: int
