@@ -150,7 +150,7 @@ impl Conversation {
     /// `NoRoom`, for options, those of [`Generator::start`] and [`Generator::step`], and that of the listener.
     pub fn answer<L: Listener>(&mut self, request: &Request, listener: &mut L) -> Result<Statistics, L::Error> {
         let inference_start = now();
-        let (tokens, mut generator) = self.start(request, listener)?;
+        let mut generator = self.start(request, listener)?;
         let prompt_eval_end = now();
         let mut first_token = 0;
         // The generator reads its last token only in the next step.
@@ -182,13 +182,13 @@ impl Conversation {
             first_token,
             inference_end,
             model_execution: usage.decode.as_millis(),
-            prompt_tokens: tokens,
+            prompt_tokens: usage.prompt_tokens,
             generated_tokens: generated_tokens(usage.generated_tokens, has_end),
         })
     }
 
-    /// Adds a prompt. Returns the number of its tokens, and the answer before its first step.
-    fn start<L: Listener>(&mut self, request: &Request, listener: &mut L) -> Result<(usize, Generator), L::Error> {
+    /// Adds a prompt. Returns the answer before its first step.
+    fn start<L: Listener>(&mut self, request: &Request, listener: &mut L) -> Result<Generator, L::Error> {
         let tokens = self.encoded(&request.prompt, request.num_bos, request.num_eos)?;
         let options = self.options(request, self.session.position() + tokens.len())?;
         let generation = options.generation(&self.tokenizer).map_err(Problem::from)?;
@@ -207,7 +207,7 @@ impl Conversation {
         if let Some(constraint) = constraint {
             generator.constrain(constraint);
         }
-        Ok((tokens.len(), generator))
+        Ok(generator)
     }
 
     /// Returns the options of an answer after `occupied` tokens: those of ExecuTorch's runner, with a seed of its own, and

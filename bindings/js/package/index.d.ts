@@ -102,10 +102,18 @@ export interface LoadOptions {
   cache?: boolean;
   /** Files of weights (`.ptd`) that the program does not hold. */
   data?: Source | readonly Source[];
-  /** What a portable program is compiled for when it is loaded: `auto` (the default), `off`, or `cpu` with options. */
+  // Generated from the table of options by `UPDATE_DOCS=1 cargo test -p rushlight-cli --test it bindings`.
+  /** The way to load files into memory: read whole, mapped, or mapped and locked; mmap by default. */
+  loadMode?: 'file' | 'mmap' | 'mmap-mlock' | 'mmap-mlock-ignore-errors';
+  /** Let all methods use one set of planned buffers, sized for the largest, and share state in planned memory. */
+  shareMemory?: boolean;
+  /** Compile a portable program when it is loaded: auto if that pays, off never, or always for a backend, with options such as `cpu:precision=bf16`; auto by default. */
   lower?: string;
-  /** Maximum bytes of memory of one method. */
+  /** Maximum memory of a method, besides the file. */
   memoryLimit?: number;
+  /** Maximum duration of a call, which ends at most one step later. */
+  timeLimit?: number;
+  // End of the generated options.
   /** Ends loading early. */
   signal?: AbortSignal;
 }
@@ -183,10 +191,32 @@ export interface CompileOptions {
   engine?: Engine;
   /** The name of the method; `forward` by default. */
   method?: string;
-  /** A backend, with options, such as `cpu`. By default a portable program, which is compiled when it is loaded. */
-  backend?: string;
-  /** How layers are quantized, such as `int8` or `8da4w`. */
-  quantize?: string;
+  // Generated from the table of options by `UPDATE_DOCS=1 cargo test -p rushlight-cli --test it bindings`.
+  /** A backend that may claim nodes, with options such as `cpu:precision=bf16`; may be repeated, and the first one is asked first. */
+  backend?: string | readonly string[];
+  /** Treat buffers of the same name in several methods as one. */
+  shareState?: boolean;
+  /** Quantize layers; schemes that need a calibration use the inputs that the export recorded, if no others are given. */
+  quantize?: 'int8' | 'int8-dynamic' | '8da4w' | 'int4' | 'int8-weight';
+  /** Quantize embedding tables to this number of bits: 8, per row, or 4, in groups of 32; 0 leaves them as they are. By default 0. */
+  embeddings?: 0 | 4 | 8;
+  /** Element type of KV caches; int8 has a scale and a zero point for each row, int4 for each group of 32 elements; f32 by default. */
+  kvCache?: 'f32' | 'f16' | 'bf16' | 'int8' | 'int4';
+  /** The tokenizer to store in the program; by default that of the language model, if it has one. */
+  tokenizer?: string;
+  /** Leave the tokenizer out of the program. */
+  noTokenizer?: boolean;
+  /** Positions of a language model's cache; by default those of the model, at most 2048. */
+  maxContextLen?: number;
+  /** Maximum number of tokens in a call of a language model; by default all its positions. */
+  maxSeqLen?: number;
+  /** Make a language model return the logits of all tokens, rather than of the last one. */
+  fullLogits?: boolean;
+  /** Make a language model return the hidden states of all tokens, for embeddings, instead of logits. */
+  hiddenStates?: boolean;
+  /** Give a language model a second method, which accepts LoRA adapters up to this rank. */
+  loraRank?: number;
+  // End of the generated options.
   /** Inputs of calls, in order, that ranges of activations are taken from; each with its shape. */
   calibration?: readonly (Tensor | readonly Tensor[])[];
   worker?: boolean;
@@ -211,30 +241,84 @@ export interface LanguageModelOptions {
   cache?: boolean;
   /** Files of weights (`.ptd`) that the program does not hold. */
   data?: Source | readonly Source[];
+  /** The folder of a LoRA adapter as PEFT saves it, which the native library reads, for a model that was compiled with a rank for it. */
+  lora?: string;
+  // Generated from the table of options by `UPDATE_DOCS=1 cargo test -p rushlight-cli --test it bindings`.
+  /** The way to load files into memory: read whole, mapped, or mapped and locked; mmap by default. */
+  loadMode?: 'file' | 'mmap' | 'mmap-mlock' | 'mmap-mlock-ignore-errors';
+  /** Let all methods use one set of planned buffers, sized for the largest, and share state in planned memory. */
+  shareMemory?: boolean;
+  /** Compile a portable program when it is loaded: auto if that pays, off never, or always for a backend, with options such as `cpu:precision=bf16`; auto by default. */
+  lower?: string;
+  /** Maximum memory of a method, besides the file. */
   memoryLimit?: number;
+  /** Maximum duration of a call, which ends at most one step later. */
+  timeLimit?: number;
+  // End of the generated options.
   /** Ends loading early. */
   signal?: AbortSignal;
 }
 
-/** How an answer is generated. By default as `rushlight llm` does: sampled, with the seed 0. */
+/** How an answer is generated, with the defaults of all languages. */
 export interface GenerateOptions {
-  /** Maximum number of tokens; by default as many as the context has room for. */
+  // Generated from the table of options by `UPDATE_DOCS=1 cargo test -p rushlight-cli --test it bindings`.
+  /** Maximum number of tokens to generate; by default as many as fit in the context. */
   maxNewTokens?: number;
-  /** Logits are divided by it; 0: the most likely token. */
+  /** Sampling temperature; 0 is greedy. By default 0.8. */
   temperature?: number;
+  /** Choose among the K most likely tokens; 0 for all. By default 40. */
   topK?: number;
+  /** Choose among the most likely tokens, up to this total probability. By default 0.95. */
   topP?: number;
+  /** Choose among tokens with at least this fraction of the highest probability. By default 0.05. */
   minP?: number;
+  /** Choose among tokens whose information is closest to the entropy, up to this total probability. By default 1. */
   typicalP?: number;
+  /** Divide positive logits of earlier tokens by this, and multiply negative ones. By default 1. */
   repetitionPenalty?: number;
+  /** Subtract this from logits of generated tokens. By default 0. */
   presencePenalty?: number;
+  /** Subtract this from logits of generated tokens, once for each occurrence. By default 0. */
   frequencyPenalty?: number;
-  /** Seed of the random numbers: the same seed gives the same answer. */
-  seed?: number;
-  /** Texts that end the answer and are no part of it. */
+  /** Penalize tokens that continue a repetition (DRY): subtract this times the base to the power of the excess length from their logits; 0 is off. By default 0. */
+  dryMultiplier?: number;
+  /** Base of the penalty for repetitions. By default 1.75. */
+  dryBase?: number;
+  /** Length above which a repetition is penalized. By default 2. */
+  dryAllowedLength?: number;
+  /** Number of last tokens that are searched for repetitions; by default all. */
+  dryPenaltyLastN?: number;
+  /** A text that ends repetitions, in place of the line break, `:`, `"` and `*`; may be repeated, and `none` is none. */
+  drySequenceBreaker?: string | readonly string[];
+  /** Keep the surprisal of the answer near a target, in place of top-k, top-p, min-p and typical-p: version 2 of mirostat; 0 is off. By default 0. */
+  mirostat?: 0 | 2;
+  /** Target of mirostat, in bits. By default 5. */
+  mirostatTau?: number;
+  /** Learning rate of mirostat. By default 0.1. */
+  mirostatEta?: number;
+  /** Sample as ExecuTorch's runners do, with the temperature, the seed and top-p 0.9. */
+  executorchSampler?: boolean;
+  /** Add these numbers to the logits of tokens; may be repeated. */
+  logitBias?: { readonly [token: number]: number };
+  /** Seed of the random number generator; the same seed gives the same text, and `random` is another one each time. By default 0. */
+  seed?: number | bigint | 'random';
+  /** A text that ends the answer and is no part of it; may be repeated. */
   stop?: string | readonly string[];
-  /** True to go on after the tokens with which the model ends answers. */
+  /** Continue after tokens that end an answer. */
   ignoreEos?: boolean;
+  /** Compute the log probability of each token, and those of this many most likely ones beside it. */
+  logprobs?: boolean | number;
+  /** Answer in JSON that follows this schema, such as `{"type": "object"}`. */
+  jsonSchema?: string | object;
+  /** Answer with a text that a regular expression matches as a whole. */
+  regex?: string;
+  /** Answer with a text of a grammar in Lark's syntax, or in llama.cpp's GBNF. */
+  grammar?: string;
+  /** Guess tokens, and verify several in one call, for the same answer; `lookup` guesses the continuation after an earlier occurrence of the last tokens. */
+  speculate?: 'lookup';
+  /** Maximum number of tokens to guess at a time. By default 8. */
+  draftMax?: number;
+  // End of the generated options.
   /** Ends the answer with an error. The session keeps what it has read. */
   signal?: AbortSignal;
 }
@@ -265,12 +349,21 @@ export interface Usage {
   finishReason: 'stop' | 'length' | 'cancelled';
 }
 
+/** A token with its log probability, and the most likely tokens with theirs. */
+export interface TokenLogprob {
+  token: number;
+  logprob: number;
+  top: { token: number; logprob: number }[];
+}
+
 /** An answer, which is generated as it is read. Its texts are iterated over once; leaving the loop ends the answer. */
 export interface Answer extends AsyncIterable<string> {
   /** The whole text. */
   text(): Promise<string>;
   /** The tokens so far. */
   readonly tokens: readonly number[];
+  /** Log probabilities of the tokens so far, if the option `logprobs` is set; each with the most likely tokens. */
+  readonly logprobs: readonly TokenLogprob[];
   /** Null before the end. */
   readonly usage: Usage | null;
 }

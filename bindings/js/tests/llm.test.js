@@ -57,6 +57,30 @@ test('sessions go back, fork, and end at stop strings', async () => {
   llm.dispose();
 });
 
+test('options are those of all languages', async () => {
+  const llm = await LanguageModel.load(file);
+  const session = await llm.session();
+  const answer = session.generate(prompt, { ...options, maxNewTokens: 6, logprobs: 2, stop: ['zzz', 'yyy'], logitBias: { 0: -100 } });
+  assert.equal(await answer.text(), greedy.slice(0, 6));
+  assert.deepEqual(answer.logprobs.map(({ token }) => token), answer.tokens);
+  assert.ok(answer.logprobs.every(({ token, logprob, top }) => logprob < 0 && top.length === 2 && top[0].token === token));
+  const misspelled = await refusal(session.generate('x', { dryMultiplyer: 1 }).text());
+  assert.match(misspelled.hint, /dryMultiplier/);
+  const outside = await refusal(session.generate('x', { minP: 2 }).text());
+  assert.match(outside.message, /minP/);
+  assert.equal(outside.expected, 'from 0 to 1');
+  if (llm.variant === 'native') {
+    await session.reset();
+    assert.match(await session.generate(prompt, { regex: '[a-c]{4}' }).text(), /^[a-c]{4}$/);
+    assert.match((await refusal(session.generate('x', { jsonSchema: { type: 'nonsense' } }).text())).message, /nonsense/);
+    assert.equal((await refusal(LanguageModel.load(file, { lora: FOLDER }))).codeName, 'NotSupported');
+  } else {
+    assert.equal((await refusal(session.generate('x', { regex: 'a' }).text())).got, 'regex');
+    assert.equal((await refusal(LanguageModel.load(file, { lora: FOLDER, worker: false }))).codeName, 'NotSupported');
+  }
+  llm.dispose();
+});
+
 test('conversations are not read again', async () => {
   const llm = await LanguageModel.load(file);
   assert.ok(llm.hasChatTemplate);

@@ -587,7 +587,7 @@ def test_an_answer_has_its_form(llm):
             assert {answer.text for answer in answers} <= {"yes", "no"}
     for options, problem in (
         ({"json_schema": {"type": "nonsense"}}, "nonsense"),
-        ({"json_schema": "{"}, "json_schema: EOF"),
+        ({"json_schema": "{"}, "json_schema must be JSON, got EOF"),
         ({"regex": "("}, "grammar"),
         ({"grammar": "root ::= a"}, "line 1, column 10: there is no rule `a`"),
         ({"regex": "a", "grammar": "start: /a/"}, "one of json_schema, regex and grammar"),

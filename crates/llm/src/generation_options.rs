@@ -212,8 +212,8 @@ static TABLE: &[OptionSpec<GenerationOptions>] = &[
         "speculate",
         Field::Choice(|| vec![LOOKUP], |options| &mut options.speculate),
         "HOW",
-        "Guess tokens, and verify several in one call: the answer is the same, and is faster if the guesses are right; \
-         `lookup` guesses the continuation after an earlier occurrence of the last tokens",
+        "Guess tokens, and verify several in one call, for the same answer; `lookup` guesses the continuation after an \
+         earlier occurrence of the last tokens",
     ),
     OptionSpec::new(
         "draft_max",

@@ -53,12 +53,17 @@ fn texts_are_continued_as_transformers_does() {
     assert_eq!(text(&output), format!("{greedy}\n"));
     assert!(String::from_utf8_lossy(&output.stderr).contains("answer 64 tokens"));
     // The prompt from standard input, and the answer as JSON.
-    let output = llm(&["run", model, "-", "--temperature", "0", "-n", "9", "--json"], prompt);
+    let output = llm(&["run", model, "-", "--temperature", "0", "-n", "9", "--json", "--logprobs", "2"], prompt);
     let json: serde_json::Value = serde_json::from_str(&text(&output)).expect("JSON");
     assert_eq!(json["text"].as_str().expect("a text"), greedy.get(..9).expect("nine letters"));
     assert_eq!(
         (json["finish_reason"].as_str(), json["usage"]["completion_tokens"].as_u64()),
         (Some("length"), Some(9))
+    );
+    let scores = json["logprobs"].as_array().expect("log probabilities");
+    assert_eq!(scores.len(), 9);
+    assert!(
+        scores.iter().all(|score| score["top"][0]["token"] == score["token"] && score["logprob"].as_f64() < Some(0.0))
     );
     // The end of a text is no part of it.
     let output = llm(&["run", model, prompt, "--temperature", "0"], "");
@@ -242,8 +247,8 @@ fn errors_say_what_to_do() {
     let long = "a".repeat(100);
     for (arguments, code, expected) in [
         (&["run", model, ""][..], 6, "the prompt is empty"),
-        (&["run", model, "a", "--top-p", "3"], 2, "`top_p`"),
-        (&["run", model, "a", "--dry-multiplier", "1", "--dry-base", "0"], 2, "`dry_base`"),
+        (&["run", model, "a", "--top-p", "3"], 2, "--top-p"),
+        (&["run", model, "a", "--dry-multiplier", "1", "--dry-base", "0"], 2, "--dry-base"),
         (&["run", model, "a", "--mirostat", "1"], 2, "--mirostat"),
         (&["run", model, "a", "--executorch-sampler"], 2, "`seed`"),
         (&["run", model, "a", "--executorch-sampler", "--top-k", "3"], 2, "cannot be used with"),

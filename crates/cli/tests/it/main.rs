@@ -1,5 +1,6 @@
 //! The `rushlight` command, started as users start it. One binary, which links once; each file is a module.
 
+mod bindings;
 mod cache;
 mod command;
 mod errors;

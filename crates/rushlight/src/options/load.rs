@@ -66,7 +66,7 @@ static TABLE: &[OptionSpec<LoadOptions>] = &[
         Field::Path(|options| &mut options.cache),
         "FOLDER",
         "Keep large programs that were compiled at load in this folder, and load them from there; by default the folder \
-         of the environment variable RUSHLIGHT_CACHE, or none, which is also the empty name",
+         of RUSHLIGHT_CACHE, if it is set",
     ),
     OptionSpec::new(
         "memory_limit",

@@ -16,6 +16,7 @@ from typing import (
     SupportsIndex,
     TypedDict,
     Union,
+    final,
     overload,
 )
 
@@ -23,12 +24,28 @@ from typing_extensions import Self, Unpack
 
 from .. import Program, Quantization, Tensor, _Backends, _Bytes, _Lower, _Progress, _Source
 
+__all__ = [
+    "LLM",
+    "Adapter",
+    "AsyncStream",
+    "Completion",
+    "Session",
+    "Stream",
+    "TokenLogprob",
+    "Tokenizer",
+    "Usage",
+    "compile",
+    "export",
+    "main",
+]
+
 _Path = Union[str, os.PathLike[str]]
 _Prompt = Union[str, Sequence[int]]
 _Messages = Sequence[Mapping[str, Any]]
 _Tools = Optional[Sequence[Mapping[str, Any]]]
 
 class _Options(TypedDict, total=False):
+    # Generated from the table of options by `UPDATE_DOCS=1 cargo test -p rushlight-cli --test it bindings`.
     max_new_tokens: Optional[int]
     temperature: float
     top_k: int
@@ -38,11 +55,26 @@ class _Options(TypedDict, total=False):
     repetition_penalty: float
     presence_penalty: float
     frequency_penalty: float
+    dry_multiplier: float
+    dry_base: float
+    dry_allowed_length: int
+    dry_penalty_last_n: Optional[int]
+    dry_sequence_breaker: Union[str, Sequence[str], None]
+    mirostat: Literal[0, 2]
+    mirostat_tau: float
+    mirostat_eta: float
+    executorch_sampler: bool
     logit_bias: Optional[Mapping[int, float]]
     seed: Optional[int]
     stop: Union[str, Sequence[str], None]
     ignore_eos: bool
     logprobs: Union[bool, int, None]
+    json_schema: Any
+    regex: Optional[str]
+    grammar: Optional[str]
+    speculate: Union[Literal["lookup"], LLM, None]
+    draft_max: int
+    # End of the generated options.
 
 class Tokenizer:
     @classmethod
@@ -85,6 +117,8 @@ class Usage(NamedTuple):
     completion_tokens: int
     prefill_seconds: float
     decode_seconds: float
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
     @property
     def total_tokens(self) -> int: ...
     @property
@@ -161,6 +195,7 @@ class _Speaker:
         **options: Unpack[_Options],
     ) -> AsyncStream: ...
 
+@final
 class Adapter:
     @property
     def size(self) -> int: ...
@@ -189,8 +224,9 @@ class LLM(_Speaker):
     def bos_id(self) -> Optional[int]: ...
     @property
     def eos_ids(self) -> list[int]: ...
+    # A text is a sequence of texts, too.
     @overload
-    def generate(
+    def generate(  # type: ignore[overload-overlap]
         self, prompt: _Prompt, *, stream: Literal[False] = False, **options: Unpack[_Options]
     ) -> Completion: ...
     @overload
