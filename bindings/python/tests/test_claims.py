@@ -17,6 +17,7 @@ torch.manual_seed(0)
 FUNCTIONS = {
     "aten::add.Tensor": lambda self, other, alpha: self + alpha * other,
     "aten::addmm": lambda self, mat1, mat2, beta, alpha: beta * self + alpha * (mat1 @ mat2),
+    "aten::linear": lambda input, weight, bias: input @ weight.T + bias,
     "aten::mm": lambda self, mat2: self @ mat2,
     "aten::mul.Tensor": lambda self, other: self * other,
     "aten::neg": lambda self: -self,
@@ -155,7 +156,7 @@ def test_patterns_with_copies_over_a_dynamic_method_with_state():
     (batch,) = part.symbols
     assert (batch.min, batch.max) == (1, 8) and part.inputs[0].shape == (batch, 4)
     # The dequantized scale is in the part, and stays for its other user.
-    (method,) = backend.methods
+    method = backend.methods[-1]
     copied = [node.id for node in part.nodes if node.debug_handle is None]
     assert [method.node(id).op for id in copied] == ["quantized_decomposed::dequantize_per_tensor"]
     assert copied == [node.id for node in method.nodes if method.is_constant(node) and node.op in FUNCTIONS]
@@ -175,7 +176,7 @@ def test_states_stay_the_programs_if_the_backend_owns_none():
     eager.load_state_dict(model.state_dict())
     program = rushlight.export(model, (torch.randn(3, 4),), backend=backend)
     assert not any(part.states for part in backend.parts)
-    assert [state.name for state in backend.methods[0].states] == ["total"]
+    assert [state.name for state in backend.methods[-1].states] == ["total"]
     loaded = rushlight.load(program.buffer)
     for _ in range(3):
         x = torch.randn(3, 4)
@@ -231,7 +232,7 @@ def test_methods_show_users_ids_and_metadata():
     relu = next(node for node in exported.graph.nodes if "relu" in node.name)
     relu.meta["custom"] = {"precision": {"bits": 8}, "numeric_debug_handle": 7}
     rushlight.compile(exported, backend=backend)
-    (method,) = backend.methods
+    method = backend.methods[-1]
     assert method.name == "forward" and "aten::relu" in str(method)
     nodes = {node.name: node for node in method.nodes}
     shown = nodes[relu.name]
@@ -252,7 +253,7 @@ def test_methods_show_users_ids_and_metadata():
     without = Pattern("Bare")
     without.reads_metadata = False
     rushlight.compile(exported, backend=without)
-    assert all(node.metadata is None for node in without.methods[0].nodes)
+    assert all(node.metadata is None for node in without.methods[-1].nodes)
 
 
 def test_metadata_of_functions_is_parsed():
@@ -263,7 +264,7 @@ def test_metadata_of_functions_is_parsed():
     backend = Pattern("Stack")
     program = torch.export.export(Sliced(), (torch.randn(2),), strict=True)
     rushlight.compile(program, backend=backend)
-    (node,) = backend.methods[0].nodes
+    (node,) = backend.methods[-1].nodes
     source = node.metadata.source_fn_stack
     assert all(len(entry) == 2 for entry in source)
     stack = [node.meta.get("source_fn_stack", []) for node in program.graph.nodes if node.op == "call_function"][0]
@@ -295,6 +296,23 @@ def test_constants_are_read_without_a_copy():
     rushlight.export(Scaled(), (torch.randn(3, 4),), backend=backend)
     assert backend.kept.tolist()[2] == [8.0, 9.0, 10.0, 11.0] and "dtype=float32" in repr(backend.kept)
     assert backend.methods and len(backend.parts) == 1
+
+
+def test_composites_are_decomposed_on_request():
+    class Parts(Pattern):
+        def choose(self, method, claims):
+            claims.decompose(node for node in method.nodes if node.op == "aten::linear")
+            claims.take(node for node in method.nodes if node.op != "aten::linear")
+
+    model, x, backend = Towers(), torch.randn(2, 4), Parts()
+    rushlight.register_backend(backend)
+    program = rushlight.export(model, (x,), backend=backend)
+    first, last = [[node.op for node in method.nodes] for method in backend.methods]
+    assert first.count("aten::linear") == 2 and last.count("aten::addmm") == 2 and "aten::linear" not in last
+    # What the second asking has in common with the first keeps its ids.
+    ids = [{node.id for node in method.nodes if node.op == "aten::relu"} for method in backend.methods]
+    assert ids[0] == ids[1] and program.report.backends == {"Parts": 4}
+    close(program(x), model(x))
 
 
 class Faulty(Pattern):
@@ -337,7 +355,7 @@ def test_nodes_of_other_backends_are_marked():
     first.choose = lambda method, claims: claims.take(node for node in method.nodes if node.op == "aten::relu")
     second.choose = lambda method, claims: claims.take(method.nodes)
     program = rushlight.export(Towers(), (torch.randn(2, 4),), backend=[first, second])
-    (method,) = second.methods
+    method = second.methods[-1]
     assert [node.op for node in method.nodes if method.is_claimed(node)] == ["aten::relu"]
     assert program.report.backends == {"Second": 3, "First": 1}
     assert {node.id for part in second.parts for node in part.nodes} == {
@@ -354,7 +372,7 @@ def test_values_of_control_flow_have_other_uses():
     backend = Pattern("Branches")
     rushlight.register_backend(backend)
     program = rushlight.export(Branches(), (torch.randn(3),), backend=backend)
-    (method,) = backend.methods
+    method = backend.methods[-1]
     nodes = {node.op: node for node in method.nodes}
     relu, compared = nodes["aten::relu"], nodes["aten::gt.Scalar"]
     # The blocks use the activation themselves, and the conditional the comparison.
