@@ -10,11 +10,12 @@ use crate::emit::{EmitOptions, Emitted, ExternalData, emit};
 use crate::front::pt2::{Archive, ImportOptions, import};
 use crate::front::pte::{LiftOptions, lift_with};
 use crate::partition::{self, Backend, Decided, Report};
+use crate::passes::composites::Composites;
 use crate::passes::raise::{RaiseExperts, RaiseLinear, UngroupExperts};
 use crate::passes::{
-    AssignDimOrders, CheckOperators, CheckTypes, Composites, EliminateDeadCode, FoldBatchNorms, FoldConstants,
-    FreezeStates, Functionalise, LowerComposites, LowerSymbolicSizes, MergeCommonSubexpressions, MergeConstants,
-    ReorderNodes, decompose,
+    AssignDimOrders, CheckOperators, CheckTypes, EliminateDeadCode, FoldBatchNorms, FoldConstants, FreezeStates,
+    Functionalise, LowerComposites, LowerSymbolicSizes, MergeCommonSubexpressions, MergeConstants, ReorderNodes,
+    decompose,
 };
 use rushlight_graph::Bytes;
 use rushlight_graph::Pass;

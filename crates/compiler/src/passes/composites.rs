@@ -123,15 +123,10 @@ pub const CANONICAL_COMPOSITES: &[CompositeFamily] = &[
     },
 ];
 
-/// True if an operator is one of [`CANONICAL_COMPOSITES`].
-pub fn is_canonical_composite(name: &str) -> bool {
-    CANONICAL_COMPOSITES.iter().any(|family| family.operators.contains(&name))
-}
-
 /// The calls of composite operators that stay whole: those of [`CANONICAL_COMPOSITES`], without those that were found to be wanted
 /// by no backend.
 #[derive(Clone, Debug, Default)]
-pub struct Composites {
+pub(crate) struct Composites {
     whole: HashSet<&'static str>,
     /// Single calls that are decomposed: method, origin and operator.
     decomposed: HashSet<(String, OriginId, String)>,

@@ -2,7 +2,7 @@
 
 mod check;
 mod check_types;
-pub mod composites;
+pub(crate) mod composites;
 mod constants;
 mod cse;
 mod cut;
@@ -21,7 +21,7 @@ mod symbolic;
 
 pub use check::CheckOperators;
 pub use check_types::CheckTypes;
-pub use composites::{CANONICAL_COMPOSITES, Composites};
+pub use composites::{CANONICAL_COMPOSITES, CompositeFamily};
 pub use constants::{FreezeStates, MergeConstants};
 pub use cse::MergeCommonSubexpressions;
 pub use dce::EliminateDeadCode;
