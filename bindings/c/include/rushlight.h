@@ -754,7 +754,8 @@ typedef struct rl_backend {
   rl_execute_fn execute;
   // May be NULL.
   rl_destroy_fn destroy;
-  // Passed to the functions. The rules for an operator's `user_data` hold.
+  // Passed to the functions. The rules for an operator's `user_data` hold. Sessions with states of
+  // the backend use it, too.
   void *user_data;
   // `num_options` options that the backend declares. Others are errors. Their texts are kept until
   // the process ends.
