@@ -3,11 +3,11 @@
 use half::f16;
 
 /// Elements of the smaller blocks.
-pub const SMALL: usize = 32;
+const SMALL: usize = 32;
 /// Elements of the larger ones.
-pub const LARGE: usize = 256;
+const LARGE: usize = 256;
 
-/// A block format.
+/// A block format, by ggml's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Block {
     Q4_0,
@@ -22,7 +22,7 @@ pub enum Block {
 
 /// Numbers of groups of elements.
 #[derive(Clone, Debug, Default)]
-pub struct GroupNumbers {
+pub(crate) struct GroupNumbers {
     /// One for each group, or for each block where there are factors.
     pub units: Vec<f32>,
     /// One for each group of larger blocks.
@@ -31,7 +31,7 @@ pub struct GroupNumbers {
 
 /// Scales and minima of groups of elements: `integer * scale + minimum`.
 #[derive(Clone, Debug, Default)]
-pub struct Groups {
+pub(crate) struct Groups {
     pub scales: GroupNumbers,
     /// Of formats that have them.
     pub minima: GroupNumbers,
@@ -82,7 +82,7 @@ impl Block {
     }
 
     /// Appends the elements of whole blocks.
-    pub fn decode(self, bytes: &[u8], to: &mut Vec<f32>) {
+    pub(crate) fn decode(self, bytes: &[u8], to: &mut Vec<f32>) {
         let (mut integers, mut groups) = (Vec::new(), Groups::default());
         self.integers(bytes, &mut integers);
         self.groups(bytes, &mut groups);
@@ -99,7 +99,7 @@ impl Block {
     }
 
     /// Appends the integers of whole blocks, which are signed bytes.
-    pub fn integers(self, bytes: &[u8], to: &mut Vec<u8>) {
+    pub(crate) fn integers(self, bytes: &[u8], to: &mut Vec<u8>) {
         match self {
             Self::Q4_0 => each(bytes, |block: &[u8; 18]| nibbles(to, block, 2, 8, 0)),
             Self::Q4_1 => each(bytes, |block: &[u8; 20]| nibbles(to, block, 4, 0, 0)),
@@ -125,7 +125,7 @@ impl Block {
     }
 
     /// Appends the scales and minima of whole blocks.
-    pub fn groups(self, bytes: &[u8], to: &mut Groups) {
+    pub(crate) fn groups(self, bytes: &[u8], to: &mut Groups) {
         let Groups { scales, minima } = to;
         match self {
             Self::Q4_0 | Self::Q5_0 | Self::Q8_0 => {

@@ -22,6 +22,7 @@ pub fn parse(file: &str, text: &[u8]) -> Result<Map<String, Value>, Error> {
     }
 }
 
+/// Values by their keys. A value of another form is an error of the kind `Input`.
 impl<'a> Config<'a> {
     /// The value of a key; `None` for `null`.
     pub fn get(self, key: &str) -> Option<&'a Value> {
@@ -40,6 +41,7 @@ impl<'a> Config<'a> {
         self.read(key, "an integer from 1 to 2^31", size)
     }
 
+    /// As [`size`](Self::size); an error if it is missing.
     pub fn required_size(self, key: &str) -> Result<usize, Error> {
         self.size(key)?.ok_or_else(|| missing(key))
     }
@@ -49,6 +51,7 @@ impl<'a> Config<'a> {
         self.read(key, "a number", |value| value.as_f64().filter(|number| number.is_finite()))
     }
 
+    /// As [`number`](Self::number); an error if it is missing.
     pub fn required_number(self, key: &str) -> Result<f64, Error> {
         self.number(key)?.ok_or_else(|| missing(key))
     }
@@ -58,18 +61,22 @@ impl<'a> Config<'a> {
         self.read(key, "a number above 0", |value| value.as_f64().filter(|x| x.is_finite() && *x > 0.0))
     }
 
+    /// As [`positive`](Self::positive); an error if it is missing.
     pub fn required_positive(self, key: &str) -> Result<f64, Error> {
         self.positive(key)?.ok_or_else(|| missing(key))
     }
 
+    /// True or false.
     pub fn flag(self, key: &str) -> Result<Option<bool>, Error> {
         self.read(key, "true or false", Value::as_bool)
     }
 
+    /// A text.
     pub fn text(self, key: &str) -> Result<Option<&'a str>, Error> {
         self.read(key, "text", Value::as_str)
     }
 
+    /// An object.
     pub fn object(self, key: &str) -> Result<Option<Self>, Error> {
         self.read(key, "an object", |value| value.as_object().map(Self))
     }

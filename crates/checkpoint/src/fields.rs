@@ -26,8 +26,11 @@ pub enum Form {
     Share,
     /// A number above 0, and at most 1.
     PositiveShare,
+    /// True or false.
     Flag,
+    /// A text.
     Text,
+    /// A list of texts.
     Texts,
     /// A text or a list of texts.
     TextOrTexts,
@@ -35,6 +38,7 @@ pub enum Form {
     Counts,
     /// A list of numbers above 0.
     Positives,
+    /// An object.
     Object,
     /// An integer from 0 up, or a list of them.
     CountOrCounts,

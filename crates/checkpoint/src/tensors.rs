@@ -17,6 +17,7 @@ use crate::blocks::{Block, GroupNumbers, Groups};
 /// The encoding of a stored tensor's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encoding {
+    /// Little-endian, as the other two.
     F32,
     F16,
     Bf16,
@@ -69,6 +70,7 @@ fn widened(half: u16) -> f32 {
 /// A tensor of a checkpoint.
 #[derive(Clone, Debug)]
 pub struct Tensor {
+    /// The name in the file.
     pub name: String,
     /// Row-major.
     pub sizes: Vec<usize>,
