@@ -99,6 +99,7 @@ MODELS = [
     ("qwen3.5", "Qwen3_5TextConfig", dict(head_dim=16, tie_word_embeddings=True, **DELTA_NET)),
     # With images, whose part of the weights is left out.
     ("qwen3.5-images", "Qwen3_5Config", dict(text_config=dict(head_dim=16, **DELTA_NET), vision_config=VISION)),
+    ("seed-oss", "SeedOssConfig", dict(attention_bias=True, head_dim=12)),
 ]
 
 

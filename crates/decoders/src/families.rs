@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use rushlight_checkpoint::fields::Form::{Flag, Number, Positive, PositiveShare, Size};
+use rushlight_checkpoint::fields::Form::{Flag, Number, Positive, PositiveShare, Share, Size};
 use rushlight_graph::Error;
 
 use crate::family::{
@@ -256,6 +256,14 @@ pub const FAMILIES: &[Family] = &[
             ("conv_use_xavier_init", Flag),
         ],
         theta: 1_000_000.0,
+        ..LLAMA
+    },
+    Family {
+        name: "Seed-OSS",
+        model_types: &["seed_oss"],
+        architecture: None,
+        has_paired_rows: false,
+        fields: &[("attention_out_bias", Flag), ("residual_dropout", Share)],
         ..LLAMA
     },
     Family {
