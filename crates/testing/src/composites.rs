@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use rushlight::{Input, Module, TensorView};
 use rushlight_compiler::interpret::{self, Datum};
 use rushlight_compiler::{CompileOptions, compile};
+use rushlight_cpu_compile::Cpu;
 use rushlight_format::ScalarType;
 use rushlight_graph::ErrorKind;
 use rushlight_graph::operators::aten;
@@ -67,18 +69,53 @@ pub fn run(family: &str, sizes: Sizes, filter: &str) -> Result<Outcome, BadCase>
     Ok(outcome)
 }
 
-/// Runs a case; false if it is left out.
+/// Runs a case on the reference operators and, with sizes that may be 0, on the CPU backend too; false if it is left out.
 fn run_case(case: &Case, sizes: Sizes) -> Result<bool, String> {
     let mut inputs = Vec::new();
     let model = model(case, sizes, &mut inputs)?;
-    let compiled = match compile(model, &CompileOptions::default()) {
-        Err(error) if sizes.least().is_some() && needs_known_sizes(&error) => return Ok(false),
-        Err(error) if sizes == Sizes::StaticWithNumbers && needs_known_numbers(&error) => return Ok(false),
-        Err(error) if is_unsupported(&case.op, &error) => return Ok(false),
+    if sizes == Sizes::PossiblyEmpty {
+        let options = CompileOptions { backends: vec![Box::new(Cpu::default())], ..CompileOptions::default() };
+        let Some(file) = compiled(case, sizes, model.clone(), &options)? else { return Ok(false) };
+        let outputs = run_module(&file, &inputs).map_err(|error| format!("on the CPU backend: {error}"))?;
+        compare_all(case, &outputs).map_err(|what| format!("on the CPU backend: {what}"))?;
+    }
+    let Some(file) = compiled(case, sizes, model, &CompileOptions::default())? else { return Ok(false) };
+    let outputs = interpret::run(&file, METHOD, &inputs).map_err(|error| error.to_string())?;
+    compare_all(case, &outputs)?;
+    Ok(true)
+}
+
+/// The file of a compiled case; `None` if the case is left out.
+fn compiled(case: &Case, sizes: Sizes, model: Model, options: &CompileOptions) -> Result<Option<Vec<u8>>, String> {
+    let compiled = match compile(model, options) {
+        Err(error) if sizes.least().is_some() && needs_known_sizes(&error) => return Ok(None),
+        Err(error) if sizes == Sizes::StaticWithNumbers && needs_known_numbers(&error) => return Ok(None),
+        Err(error) if is_unsupported(&case.op, &error) => return Ok(None),
         compiled => compiled.map_err(|error| error.to_string())?,
     };
-    let file = compiled.program.to_bytes().map_err(|error| error.to_string())?;
-    let outputs = interpret::run(&file, METHOD, &inputs).map_err(|error| error.to_string())?;
+    compiled.program.to_bytes().map(Some).map_err(|error| error.to_string())
+}
+
+/// Runs a file with the delegates of the facade.
+fn run_module(file: &[u8], inputs: &[Datum]) -> Result<Vec<Datum>, rushlight::Error> {
+    let mut module = Module::builder().lower("off").threads(1).load_bytes(file)?;
+    let mut given = Vec::new();
+    for input in inputs {
+        if let Datum::Tensor(tensor) = input {
+            given.push(Input::from(TensorView::new(tensor.dtype, &tensor.sizes, &tensor.bytes)?));
+        }
+    }
+    let mut outputs = Vec::new();
+    for value in module.run(METHOD, &given)? {
+        let tensor = value.as_tensor()?;
+        let (dtype, sizes, bytes) = (tensor.dtype(), tensor.shape().to_vec(), tensor.bytes().to_vec());
+        outputs.push(Datum::Tensor(interpret::TensorData { dtype, sizes, bytes }));
+    }
+    Ok(outputs)
+}
+
+/// Compares the outputs of a case's model with PyTorch's results.
+fn compare_all(case: &Case, outputs: &[Datum]) -> Result<(), String> {
     let results: Vec<&TensorData> = case.expect.iter().filter_map(as_tensor).collect();
     // A training batch norm returns the statistics that it writes to inputs first.
     let written = if case.op.contains("batch_norm") { outputs.len().saturating_sub(results.len()) } else { 0 };
@@ -92,7 +129,7 @@ fn run_case(case: &Case, sizes: Sizes) -> Result<bool, String> {
         }
         compare(got, expected).map_err(|what| format!("result {index}: {what}"))?;
     }
-    Ok(true)
+    Ok(())
 }
 
 const METHOD: &str = "forward";
