@@ -185,6 +185,39 @@ fn completions_are_those_of_transformers() {
 }
 
 #[test]
+fn requests_have_the_options_of_sampling() {
+    let server = Server::start("llm-serve-options", &[]);
+    let (prompt, greedy) = sample();
+    let ask = |option: &str, value: Value| {
+        let mut ask = json!({ "prompt": prompt, "max_tokens": 30, "ignore_eos": true });
+        ask[option] = value;
+        server.post("/v1/completions", &ask)
+    };
+    for (option, value) in [("dry_multiplier", json!(50)), ("repeat_penalty", json!(4)), ("presence_penalty", json!(9))]
+    {
+        let (status, answer) = ask(option, value);
+        assert_eq!(status, 200, "{answer}");
+        assert_ne!(text_of(&answer["choices"][0]), greedy[..30], "{option}");
+    }
+    // Null is the default of the server, and unknown fields are those of other servers.
+    for (option, value) in [("temperature", Value::Null), ("mirostat", json!(2)), ("best_model", json!({}))] {
+        let (status, answer) = ask(option, value);
+        assert_eq!((status, text_of(&answer["choices"][0]).as_str()), (200, &greedy[..30]), "{option}");
+    }
+    for (option, value, expected) in [
+        ("min_p", json!(2), "from 0 to 1"),
+        ("mirostat", json!(1), "0 or 2"),
+        ("top_k", json!("many"), "0 or more"),
+        ("dry_base", json!(0.5), "1 or more"),
+    ] {
+        let (status, answer) = ask(option, value);
+        let error = &answer["error"];
+        assert_eq!((status, error["param"].as_str()), (400, Some(option)), "{answer}");
+        assert!(error["message"].as_str().is_some_and(|text| text.contains(expected)), "{answer}");
+    }
+}
+
+#[test]
 fn log_probabilities_are_those_of_the_prompt_and_the_answer() {
     let server = Server::start("llm-serve-scores", &[]);
     let (prompt, greedy) = sample();

@@ -153,8 +153,17 @@ impl<T> Field<T> {
             (Self::Version(known, _), Value::Integer(given)) => Ok(known.iter().any(|known| *known as i128 == *given)),
             (Self::Choice(known, _), Value::Text(text)) => Ok(known().contains(&text.as_str())),
             (Self::Biases(_), Value::Biases(biases)) => Ok(biases.iter().all(|(_, bias)| !bias.is_nan())),
-            (Self::Limit(..) | Self::FlagOrCount(_) | Self::Size(_) | Self::Time(_), Value::None)
-            | (Self::Seed(_) | Self::Choice(..) | Self::Text(_) | Self::Path(_), Value::None) => Ok(true),
+            // A number, a flag or a list has a default, which stands for no value.
+            (
+                Self::Flag(_)
+                | Self::Number(..)
+                | Self::Count(..)
+                | Self::Version(..)
+                | Self::Texts(_)
+                | Self::Biases(_),
+                Value::None,
+            ) => Err(()),
+            (_, Value::None) => Ok(true),
             _ => Err(()),
         };
         match is_valid {

@@ -153,9 +153,9 @@ fn names_of_other_languages_are_converted() {
         assert_eq!((snake_case(camel), camel_case(snake)), (snake.to_owned(), camel.to_owned()));
     }
     assert_eq!(snake_case("top_k"), "top_k");
-    let error = Row::default().set("biase", 1).unwrap_err().renamed(|name| name.to_uppercase());
+    let error = Row::default().set("biase", 1).unwrap_err().renamed(str::to_uppercase);
     assert_eq!((error.name(), error.nearest()), ("biase", Some("BIASES")));
-    assert_eq!(Row::default().set("count", 0).unwrap_err().renamed(|name| name.to_uppercase()).name(), "COUNT");
+    assert_eq!(Row::default().set("count", 0).unwrap_err().renamed(str::to_uppercase).name(), "COUNT");
 }
 
 #[test]
