@@ -3,7 +3,7 @@
 //!
 //! Long computations run on libuv's thread pool (`job.rs`) and return promises; JavaScript goes on meanwhile, so
 //! that nothing on that thread reads memory that JavaScript can write, shrink or detach. Objects are shared with the thread that
-//! uses them, and each is used by one call at a time: JavaScript waits before it starts the next. Level 8.
+//! uses them, and each is used by one call at a time: JavaScript waits before it starts the next. Level 9.
 #![allow(missing_debug_implementations, reason = "no crate uses this one")]
 #![expect(clippy::needless_pass_by_value, reason = "JavaScript hands over copies of texts, and objects whole")]
 

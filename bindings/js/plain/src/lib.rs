@@ -1,5 +1,5 @@
 //! Conversion of errors, metadata, times and counts to plain values. `bindings/js` and `bindings/node` make objects of these, each with
-//! the interface of its engine, so that programs see the same. Level 7.
+//! the interface of its engine, so that programs see the same. Level 8.
 
 mod error;
 #[cfg(feature = "llm")]
