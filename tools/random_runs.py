@@ -13,6 +13,8 @@ MODES = ("reference", "lowered", "compiled", "limited", "batch", "reference batc
 TOLERANCES = {torch.float64: 1e-9, torch.complex128: 1e-9, torch.float16: 1e-2, torch.bfloat16: 6e-2}
 TOLERANCES |= {torch.float8_e4m3fn: 0.2, torch.float8_e5m2: 0.4}
 
+# The operands whose NaN decide a result by their order or sign.
+NAN_DECIDES = re.compile(r"torch\.mode\((\w+),|torch\.signbit\((\w+)\)|torch\.copysign\(\w+, (\w+)\)")
 CASTS_TO_INT = re.compile(r"\.to\(torch\.u?int|\.long\(|dtype=torch\.u?int")
 
 
@@ -346,13 +348,13 @@ def is_unstable(program, inputs):
 def is_arbitrary(program, values, inputs):
     """True if eager gives another result of NaN for the same numbers in another order, or by another of its own kernels.
 
-    The mode of values with NaN depends on their order, since they are sorted by a comparison that is no order with NaN. The attention of a
-    query whose scores are NaN is 0 in the flash kernel for fewer keys than a vector of the processor holds and NaN for more, and always NaN
-    in the kernel of plain operators.
+    The sign of NaN is that of the processor's instruction: 0/0 has one, the root of -1 has none. The mode of values with NaN depends on
+    their order, since they are sorted by a comparison that is no order with NaN. The attention of a query whose scores are NaN is 0 in the
+    flash kernel for fewer keys than a vector of the processor holds and NaN for more, and always NaN in the kernel of plain operators.
     """
     source = program.source()
-    modes = [values[name] for name in re.findall(r"torch\.mode\((\w+),", source) if name in values]
-    if any(value.is_floating_point() and value.isnan().any() for value in modes):
+    operands = [values[name] for names in NAN_DECIDES.findall(source) for name in names if name in values]
+    if any(value.is_floating_point() and value.isnan().any() for value in operands):
         return True
     if "scaled_dot_product_attention(" not in source:
         return False
