@@ -3,10 +3,7 @@
 //!
 //! Tensors and files are written and read by JavaScript where they are in this module's memory: their `address` is the offset of
 //! a typed array. It stays valid until they are freed, but the array does not: it is detached when the memory grows.
-#![cfg_attr(
-    feature = "compile",
-    expect(clippy::needless_pass_by_value, reason = "JavaScript hands over copies of texts, and objects whole")
-)]
+#![expect(clippy::needless_pass_by_value, reason = "JavaScript hands over copies of texts, and objects whole")]
 
 #[cfg(feature = "compile")]
 mod compile;
