@@ -6,6 +6,8 @@ use crate::Error;
 use crate::operators::aten;
 use crate::{Arg, Builder, Expr, ValueId};
 
+use super::creation::filled;
+use super::reduction::reduced_shape;
 use super::{Definition, Lowered, Operands, by_lowering, composite, done};
 
 pub(crate) const OPS: &[Definition] = &[
@@ -53,8 +55,13 @@ fn diff(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
 /// The area below a line through the points: of each step the mean height times its width.
 fn trapezoid(b: &mut Builder<'_>, operands: &Operands<'_>, places: Option<usize>, cumulative: bool) -> Lowered {
     let y = operands.value(0)?;
-    let rank = b.tensor(y)?.rank();
+    let ty = b.tensor(y)?;
+    let rank = ty.rank();
     let dim = operands.dim(2, rank)?;
+    if !cumulative && ty.shape.get(dim).is_some_and(|size| size.is(0)) {
+        // PyTorch gives zeros in the dtype of `y`, where the area of integers is a float otherwise.
+        return filled(b, reduced_shape(&ty.shape, &[dim], false).into(), Arg::from(0), ty.dtype).and_then(done);
+    }
     let (before, after) = neighbours(b, y, dim)?;
     let heights = b.add(before, after)?;
     let areas = match places {
