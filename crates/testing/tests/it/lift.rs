@@ -2,13 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use rushlight::{Lower, Module};
+use rushlight::{Input, Lower, Module, TensorView};
 use rushlight_compiler::{
     CompileOptions, compile, compile_pt2,
     front::pte::{LiftOptions, lift, lift_with},
 };
-use rushlight_graph::Bytes;
-use rushlight_graph::Model;
+use rushlight_format::shapes::{self, Place, RuleModel, SHAPES_KEY};
+use rushlight_graph::text::Contents;
+use rushlight_graph::{Bytes, Model};
 use rushlight_testing::recorded::{self, Recording};
 
 /// Programs that cannot be lifted, with part of the error.
@@ -138,4 +139,30 @@ fn lifted_output_of_the_compiler_gives_the_recorded_results() {
             if recording.exported().is_empty() { Ok(0) } else { round_trip_of_compiled(recording) }
         },
     );
+}
+
+/// `(x[:, 1:] - x[:, :1]) * x`, in which a column meets two: the rules about sizes say that it does not have to be as wide.
+#[test]
+fn static_sizes_beside_dynamic_ones_stay_known() {
+    let text = "method forward {
+      symbol s0 in 0..=8
+      input %x : f32[s0, 2]
+      %first = aten::slice_copy.Tensor(%x, 1, 0, 1, 1) : f32[s0, 1]
+      %second = aten::slice_copy.Tensor(%x, 1, 1, 2, 1) : f32[s0, 1]
+      %step = aten::sub.Tensor(%second, %first, 1) : f32[s0, 1]
+      %y = aten::mul.Tensor(%step, %x) : f32[s0, 2]
+      return %y
+    }";
+    let mut model = Model::parse(text, &Contents::default()).unwrap();
+    let rules = [RuleModel::Fixed { place: Place { input: 0, dim: 1 }, size: 2 }];
+    let blob = shapes::write([("forward", rules.as_slice())]).unwrap();
+    model.named_data.push((SHAPES_KEY.to_owned(), blob.into()));
+    let program = compile(model, &CompileOptions::default()).unwrap().program.to_bytes().unwrap();
+    let mut module = Module::builder().lower("cpu").threads(1).load_bytes(&program).unwrap();
+    for rows in [0, 1, 3, 8] {
+        let x: Vec<f32> = (0..2 * rows).map(|index| (index * index) as f32).collect();
+        let y: Vec<f32> = x.chunks(2).flat_map(|row| row.iter().map(|x| (row[1] - row[0]) * x)).collect();
+        let outputs = module.run("forward", &[Input::from(TensorView::of(&[rows, 2], &x).unwrap())]).unwrap();
+        assert_eq!(outputs[0].as_tensor().unwrap().as_slice::<f32>().unwrap(), y);
+    }
 }

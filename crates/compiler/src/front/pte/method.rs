@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use rushlight_format::pte::{InstructionModel, PlanModel, ShapeDynamism, StorageModel, TensorModel, ValueModel};
+use rushlight_format::shapes::{Rule, SHAPES_KEY, Shapes};
 
 use rushlight_graph::Error;
 use rushlight_graph::operators::{aten, dim_order_ops};
@@ -100,10 +101,16 @@ impl<'a, 'f> Method<'a, 'f> {
     /// Lifts the inputs of the method and the initial state.
     fn begin(&mut self) -> Result<(), Error> {
         let plan = self.plan;
+        let fixed = self.fixed_sizes();
         for (position, index) in plan.inputs.iter().enumerate() {
             match plan.values.get(*index as usize) {
                 Some(ValueModel::Tensor(tensor)) => {
-                    let ty = self.tensor_type(tensor, &format!("s{position}_"));
+                    let mut ty = self.tensor_type(tensor, &format!("s{position}_"));
+                    for (dim, (size, bound)) in ty.shape.iter_mut().zip(&tensor.sizes).enumerate() {
+                        if let Some(known) = fixed.get(&(position, dim)).filter(|known| **known <= i64::from(*bound)) {
+                            *size = Expr::Int(*known);
+                        }
+                    }
                     let order = TensorType { dim_order: tensor.dim_order.clone(), ..ty.clone() };
                     let param = self.graph.input(&format!("input_{position}"), Type::Tensor(order.clone()));
                     let value = if order.is_contiguous() { param } else { self.reorder(param, ty)? };
@@ -421,6 +428,22 @@ impl<'a, 'f> Method<'a, 'f> {
                 Ok(())
             }
         }
+    }
+
+    /// The static sizes of inputs that are dynamic in other dimensions, by input and dimension, as the program's rules say.
+    fn fixed_sizes(&self) -> HashMap<(usize, usize), i64> {
+        let blob =
+            self.model.named_data.iter().find(|(key, _)| key == SHAPES_KEY).and_then(|(_, blob)| blob.in_place());
+        let shapes = blob.and_then(|blob| Shapes::of(blob, &self.plan.name).ok().flatten());
+        let rules = shapes.iter().flat_map(Shapes::rules);
+        rules
+            .filter_map(|rule| match rule {
+                Rule::Fixed { place, size } => {
+                    Some(((place.input.into(), place.dim.into()), i64::try_from(size).ok()?))
+                }
+                _ => None,
+            })
+            .collect()
     }
 
     /// A new symbol.
