@@ -114,11 +114,15 @@ fn circular(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
         let negative = |pad: &Expr| pad.as_int().is_some_and(|pad| pad < 0);
         let start = if negative(&left) { left.mul(-1) } else { Expr::Int(0) };
         let end = if negative(&right) { size.add(right.clone()) } else { size.clone() };
+        let kept = end.sub(start.clone());
+        if [&left, &right].iter().any(|pad| pad.sub(kept.clone()).as_int().is_some_and(|more| more > 0)) {
+            return Err(Error::unsupported("circular padding of more elements than stay, which PyTorch refuses too"));
+        }
         let mut parts = Vec::new();
         if !negative(&left) && !left.is(0) {
             parts.push(slice(b, value, dim, end.sub(left.clone()), left)?);
         }
-        parts.push(slice(b, value, dim, start.clone(), end.sub(start.clone()))?);
+        parts.push(slice(b, value, dim, start.clone(), kept)?);
         if !negative(&right) && !right.is(0) {
             parts.push(slice(b, value, dim, start, right)?);
         }
