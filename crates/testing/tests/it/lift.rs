@@ -141,7 +141,7 @@ fn lifted_output_of_the_compiler_gives_the_recorded_results() {
     );
 }
 
-/// `(x[:, 1:] - x[:, :1]) * x`, in which a column meets two: the rules about sizes say that it does not have to be as wide.
+/// `(x[:, 1:] - x[:, :1]) * x`: the rules about sizes say that `x` is two wide, so the column broadcasts.
 #[test]
 fn static_sizes_beside_dynamic_ones_stay_known() {
     let text = "method forward {
