@@ -24,11 +24,12 @@
 //! 4. **Claims** (`partition/`). Each backend, in order of priority, is shown the canonical form with its constants and states, and
 //!    claims nodes. The framework gathers them into as few parts as the order of computation allows and extracts each as a model of
 //!    its own. The backend legalizes and compiles it. A call of a delegate, or the operators that the backend gives, take its place.
-//!    Composites that no backend claims are decomposed, from the functional graph on (stages 2 and 3 again), and the backends claim
+//!    If no backend claims a composite, it is decomposed in the functional graph, stages 2 and 3 run again, and the backends claim
 //!    anew. A backend that claims only the parts gets what it would get without composites. Values computed from constants alone can
-//!    be copied into the parts that use them. The inner nodes of a pattern go with its end. A part takes an input of the method if
-//!    its own inputs lack a size that it needs. Unclaimed nodes stay exactly canonical: `testing/tests/it/claims.rs` has a backend
-//!    that refuses everything and changes no byte. The report says for each node who claimed it, or why each backend refused it.
+//!    be copied into the parts that use them. The inner nodes of a pattern join the part of its last node. A part takes an input of
+//!    the method if its own inputs lack a size that it needs. Unclaimed nodes stay exactly canonical: `testing/tests/it/claims.rs`
+//!    has a backend that refuses everything and changes no byte. The report says for each node who claimed it, or why each backend
+//!    refused it.
 //! 5. **Lower.** Composites of parts that a backend could not compile are decomposed, `CheckOperators` reports all missing
 //!    operators, and `LowerSymbolicSizes` makes the nodes that compute sizes. `AssignDimOrders` lets nodes compute on channels-last
 //!    images where that copies less, by a minimum cut (`cut.rs`). `ReorderNodes` changes the order of the source where another
@@ -47,8 +48,7 @@
 //!
 //! - **A backend is a pair.** [`partition::Backend`] claims and compiles; `runtime::Backend` of the same name makes `Delegate`s
 //!   from the payload. Nothing else joins them, so the compiling half may run on another machine. A backend may give operators
-//!   instead ([`partition::Compiled`]): their kernels are its other half. Backends are given as objects,
-//!   from Rust or Python.
+//!   instead ([`partition::Compiled`]): their kernels are its other half. Backends are given as objects, from Rust or Python.
 //! - **Options are declared** (`Backend::options`) by each half of a backend, as the same `OptionSpec`: name, type, default,
 //!   documentation. Another name or value is an error that lists them. The ahead-of-time half gets its options before it sees a
 //!   graph (`partition/options.rs`).

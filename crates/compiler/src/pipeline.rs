@@ -50,8 +50,8 @@ pub struct CompileOptions {
 pub enum Stage {
     /// The model as the front end made it.
     Imported,
-    /// A functional, simplified graph of operators that kernels have, and of the composites that backends claim: the form in
-    /// which they claim nodes.
+    /// The form in which backends claim nodes: a functional, simplified graph of operators that kernels have, and of
+    /// composites that backends claim.
     Canonical,
     /// The model that the emitter writes.
     Final,
@@ -169,13 +169,13 @@ fn canonicalize(model: &mut Model, options: &CompileOptions) -> Result<Vec<Decid
     if options.passes.is_empty() {
         return Ok(claims);
     }
-    // The user's passes run on the settled form, so that most run once.
+    // The composites are settled first without the user's passes, so that most of these run once.
     *model = functional;
     settle(model, options, &options.passes, &mut composites)
 }
 
-/// Decomposes composites, and offers the nodes to the backends until no composite is left that nobody claims. Each round begins
-/// with the functional model, so that the result is the same as if the canonical form had never had those composites.
+/// Offers the nodes to the backends, and decomposes composites that nobody claims, until none is left. Each round begins with
+/// the functional model: the result is the same as if the canonical form had never had those composites.
 fn settle(
     model: &mut Model,
     options: &CompileOptions,
@@ -199,7 +199,7 @@ fn settle(
     }
 }
 
-/// Excludes from the canonical form the composites that nobody claimed. Returns whether there are any.
+/// Excludes from the canonical form the composites that nobody claimed. Returns true if there are any.
 fn exclude(composites: &mut Composites, model: &Model, claims: &[Decided]) -> bool {
     let is_left = claims.iter().any(|decided| !decided.composites.is_empty());
     let mut claimed: HashSet<&str> = HashSet::new();

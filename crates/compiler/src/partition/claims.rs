@@ -54,14 +54,14 @@ impl<'a> Canonical<'a> {
 pub enum Claim {
     /// The backend computes it.
     Take,
-    /// The backend computes the node as a step of its users, whose part the node joins. The backend must take all users,
-    /// under the node's tag.
+    /// The backend computes the node as a step of its users, and the node joins their part. The backend must take all
+    /// users, under the node's tag.
     Inner,
     /// Each part of the backend that uses the node gets a copy of it, and the original stays for other users. Examples
     /// are dequantized weights, and inner nodes of a pattern that other nodes use as well.
     Copy,
-    /// The backend computes the operators that a [composite](Canonical::is_composite) is made of, and wants to be shown these
-    /// instead. It gets them before backends of lower priority are shown the composite.
+    /// The backend computes the operators that a [composite](Canonical::is_composite) decomposes to. It is shown these before
+    /// backends of lower priority are shown the composite.
     Decompose,
     /// The backend does not compute it. The reason is for the report.
     Refuse(String),

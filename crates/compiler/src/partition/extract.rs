@@ -93,7 +93,7 @@ pub(super) fn compile(
     }
 }
 
-/// The precisions that a payload names for a part's nodes, for the nodes of the graph that these are copies of.
+/// Maps the precisions that a payload names for nodes of a part to the nodes of the graph.
 fn precisions(part: &Part, payload: &Payload, all: &[NodeId]) -> Result<Vec<(NodeId, String)>, Error> {
     let inner = part.graph()?;
     let copies = inner.blocks[inner.body].nodes.iter().copied();

@@ -1,11 +1,10 @@
 //! Hands parts of a graph to backends.
 //!
-//! Each backend, in the order of priority, is shown the canonical form of a method ([`Canonical`]) and claims nodes of
-//! it ([`Claims`]). The framework gathers the claimed nodes into as few parts as the order of computation allows. It
-//! extracts each part as a model of its own and lets the backend compile it. A call of a delegate takes the part's place, or the
-//! operators that the backend gives for it ([`Compiled`]). A backend legalizes only its own parts. Nodes that no backend claims stay exactly as they were, and run on the
-//! runtime's operators. The [`Report`] has for every node the backend that claimed it, or each backend's reason to
-//! refuse it.
+//! Each backend, in the order of priority, is shown the canonical form of a method ([`Canonical`]) and claims nodes of it
+//! ([`Claims`]). The framework gathers the claimed nodes into as few parts as the order of computation allows. It extracts each
+//! part as a model of its own, which the backend legalizes and compiles. A call of a delegate, or the operators that the backend
+//! gives ([`Compiled`]), take the part's place. Nodes that no backend claims stay exactly as they were, and run on the runtime's
+//! operators. The [`Report`] has for every node the backend that claimed it, or each backend's reason to refuse it.
 //!
 //! Composite operators are offered whole first ([`CANONICAL_COMPOSITES`](crate::passes::CANONICAL_COMPOSITES)). The pipeline
 //! decomposes those that no backend claims, and the backends claim nodes of the result anew.
@@ -100,10 +99,10 @@ pub trait Backend: fmt::Debug + Send {
         false
     }
 
-    /// Returns the operators that [`compile`](Self::compile) may give instead of a payload: schemas of the backend's own, such as
-    /// `cortex_m::quantized_add(Tensor self, Tensor other, int shift) -> Tensor`, and names of operators that the compiler knows,
-    /// such as `aten::permute_copy`. A program calls their out variants; a schema without one gets ExecuTorch's name for it
-    /// (`cortex_m::quantized_add.out`).
+    /// Returns the operators that [`compile`](Self::compile) may give instead of a payload. An entry is the schema of an operator
+    /// of the backend's own, such as `cortex_m::quantized_add(Tensor self, Tensor other, int shift) -> Tensor`, or the name of an
+    /// operator that the compiler knows, such as `aten::permute_copy`. A program calls their out variants. A schema without one
+    /// gets ExecuTorch's name for it (`cortex_m::quantized_add.out`).
     fn operators(&self) -> &'static [&'static str] {
         &[]
     }
@@ -136,13 +135,13 @@ pub struct Part {
     pub tag: String,
     /// The [options of the tag](Claims::set_option): names with values. They override the backend's own.
     pub options: Vec<(String, PartOption)>,
-    /// The nodes of the method that the nodes of the part are copies of, in the order of the part's nodes.
+    /// For each node of the part, in order, the node of the method that it copies.
     pub sources: Vec<SourceNode>,
     /// Progress and cancellation of the compilation. A backend that compiles a part for seconds should report progress.
     pub progress: Progress,
 }
 
-/// The node of a method that a node of a [`Part`] is a copy of.
+/// The node of a method that a node of a [`Part`] copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SourceNode {
     /// The node in the graph that [`Backend::claim`] was shown.
@@ -196,7 +195,8 @@ pub struct Payload {
     pub precisions: Vec<(NodeId, String)>,
 }
 
-/// Shows each method to the backends, in the order of the list, and replaces the claimed nodes by delegates.
+/// Shows each method to the backends, in the order of the list, and replaces the claimed nodes by delegates, or by
+/// the operators that the backends give.
 ///
 /// # Errors
 /// Errors of backends while they claim nodes or compile parts.
@@ -222,7 +222,8 @@ pub(crate) fn claim(
     claims.collect()
 }
 
-/// Replaces the claimed nodes by delegates. `decided` has the claims on each method.
+/// Replaces the claimed nodes by delegates, or by the operators that the backends give. `decided` has the claims on
+/// each method.
 ///
 /// # Errors
 /// Errors of backends while they compile parts.
@@ -305,8 +306,8 @@ pub(crate) struct Decided {
     claimed: ClaimedNodes,
     /// By node, the backends that refused it, with their reasons.
     refusals: FxHashMap<NodeId, Vec<(String, String)>>,
-    /// Composites to decompose before the backends claim anew: those that a backend asks to have decomposed, else all that no
-    /// backend claimed.
+    /// Composites to decompose before the backends claim anew: those with [`Claim::Decompose`], or all that no backend
+    /// claimed.
     pub composites: Vec<NodeId>,
 }
 

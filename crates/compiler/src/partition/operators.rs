@@ -1,7 +1,7 @@
-//! Backends that give operators instead of a delegate: their declared operators, the check of the model that they give, and its
-//! way into the graph.
+//! Backends that give operators instead of a delegate: declares their operators, checks the model that they give, and inserts
+//! it into the graph.
 //!
-//! Such a backend has no payload and no half that runs. A kernel of each operator is registered with the runtime, as for
+//! Such a backend has no payload and no run-time half. The runtime needs a registered kernel for each operator, as for
 //! operators of the user's own.
 
 use rushlight_graph::{
@@ -33,8 +33,8 @@ fn declares(backend: &dyn Backend, name: &str) -> bool {
     backend.operators().iter().any(|text| text.split('(').next().is_some_and(|declared| declared.trim() == name))
 }
 
-/// Checks a model that a backend gives for a part: it keeps the rules of graphs, has the part's signature and no effects, and calls
-/// operators that the backend declares.
+/// Checks a model that a backend gives for a part. The model must be a valid graph with the part's signature and without effects,
+/// and call only operators that the backend declares.
 ///
 /// # Errors
 /// `Backend`, with the expected and the actual value.
@@ -131,8 +131,8 @@ fn outputs(graph: &Graph) -> Result<Vec<ValueId>, Error> {
     graph.outputs.iter().map(value).collect()
 }
 
-/// Puts a checked model in the place of a part. `inputs` and `results` are the values of the graph that are the part's inputs and
-/// outputs, `origin` is that of nodes for which the backend gives none. Returns the new nodes, in their order.
+/// Replaces a part by a checked model. `inputs` and `results` are the part's inputs and outputs in the graph. Nodes without an
+/// origin get `origin`. Returns the new nodes, in their order.
 pub(super) fn splice(
     model: &mut Model,
     graph: &mut Graph,

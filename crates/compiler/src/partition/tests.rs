@@ -203,7 +203,7 @@ fn options_of_tags_are_checked() {
     }
 }
 
-/// Takes products, and `relu` as their inner node, although others may use it.
+/// Takes multiplications, and `relu` as their inner node, although others may use it.
 #[derive(Debug)]
 struct Careless;
 
@@ -245,7 +245,7 @@ method "forward" {
     model.verify().unwrap();
 }
 
-/// Claims all nodes, and gives the model that a function makes of the part's.
+/// Claims all nodes. Gives the part's model, changed by a function, as its operators.
 #[derive(Debug)]
 struct Giver {
     change: fn(&mut Model),
@@ -276,7 +276,7 @@ impl Backend for Giver {
     }
 }
 
-/// The model after a [`Giver`] took all of it.
+/// Partitions a model with a [`Giver`], which takes all of it.
 fn given(text: &str, giver: Giver) -> Result<Model, Error> {
     let mut model = Model::parse(text, &Contents::default())?;
     model.verify()?;

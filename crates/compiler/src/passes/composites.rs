@@ -17,8 +17,8 @@ pub struct CompositeFamily {
 /// The composite operators that stay one node in the canonical form. Every backend is offered them whole. Those that no backend
 /// claims are decomposed, and their parts are offered.
 ///
-/// A family belongs here if two kinds of accelerators have a step for it that a backend could find in the decomposed form only by
-/// matching a pattern. The table does not depend on the backends of a compilation.
+/// A family belongs here if two kinds of accelerators compute it in one step, and a backend would need a pattern to find it in
+/// the decomposed form. The table does not depend on the backends of a compilation.
 pub const CANONICAL_COMPOSITES: &[CompositeFamily] = &[
     CompositeFamily {
         operators: &[aten::SCALED_DOT_PRODUCT_ATTENTION],
@@ -123,8 +123,7 @@ pub const CANONICAL_COMPOSITES: &[CompositeFamily] = &[
     },
 ];
 
-/// The calls of composite operators that stay whole: those of [`CANONICAL_COMPOSITES`], without those that were found to be wanted
-/// by no backend.
+/// The calls of composite operators that stay whole: those of [`CANONICAL_COMPOSITES`], except those that no backend claimed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Composites {
     whole: HashSet<&'static str>,
@@ -153,7 +152,7 @@ impl Composites {
         self.whole.remove(name);
     }
 
-    /// Decomposes a call from now on, with all calls of the same operator that come from the same node of the exported program.
+    /// Decomposes a call from now on, and the calls of the same operator with the same origin in the exported program.
     pub fn decompose(&mut self, method: &str, graph: &Graph, node: NodeId) {
         let node = &graph.nodes[node];
         self.decomposed.insert((method.to_owned(), node.origin, node.op.name().to_owned()));

@@ -29,11 +29,11 @@ impl Pass for LowerComposites {
     }
 }
 
-/// Decomposes composite operators until kernels have all operators of a model, except the calls that `keeps` names by method and
-/// node. A backend that wants less than the canonical form decomposes its part by it.
+/// Decomposes composite operators until kernels have all operators of a model. The calls for which `keeps` is true, by method
+/// and node, stay. A backend that wants less than the canonical form decomposes its part with it.
 ///
 /// # Errors
-/// Errors of the definitions, and `Verification` if one does not end.
+/// Errors of the definitions, and `Verification` if the decomposition does not end.
 pub fn decompose(model: &mut Model, keeps: impl Fn(&str, &Graph, NodeId) -> bool) -> Result<(), Error> {
     for _ in 0..MAX_LEVELS {
         let changed = model.rewrite_methods(|method, builder, id| {

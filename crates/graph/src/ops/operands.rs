@@ -194,8 +194,8 @@ impl<'a> Operands<'a> {
             .got(text_of(self.arg(index)))
     }
 
-    /// The error for a tensor some of whose sizes depend on an input, where the lowering needs them known. `what` names
-    /// those, as in "spatial sizes".
+    /// Returns the error for a tensor with sizes that depend on an input, where the lowering needs known ones. `what`
+    /// names the sizes, as in "spatial sizes".
     pub(crate) fn unknown_sizes(&self, index: usize, what: &str, graph: &Graph) -> Error {
         let param = self.schema.params.get(index).map_or("?", |param| &param.name);
         let got = self.tensor(index, graph).map(|ty| Type::Tensor(ty.clone()).display(&graph.symbols).to_string());
@@ -212,7 +212,8 @@ impl<'a> Operands<'a> {
         }
     }
 
-    /// A dimension of a tensor of this rank, counted from the front. `index` is the argument that an error names.
+    /// Returns a dimension of a tensor of this rank, counted from the front. `index` is the argument that an error
+    /// names.
     pub(crate) fn wrap_dim(&self, index: usize, dim: i64, rank: usize) -> Result<usize, Error> {
         let count = rank.max(1) as i64;
         wrap_dim(dim, rank).ok_or_else(|| self.wrong(index, &format!("a dimension in {}..{count}", -count)))

@@ -259,10 +259,12 @@ fn trace(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     b.unary(aten::SUM, diagonal).and_then(done)
 }
 
-/// The maximum over dimensions, which stay; `least`, which is at most every element, where they have no elements.
+/// Returns the maximum over dimensions, which are kept with size 1. Where they have no elements, it is `least`, a
+/// lower bound of every element.
 pub(crate) fn maximum_or(b: &mut Builder<'_>, x: ValueId, dims: &[usize], least: f64) -> Result<ValueId, Error> {
     let ty = b.tensor(x)?;
-    // An element more for each dimension that may be empty, in pairs of left and right from the innermost outwards.
+    // One padding element for each dimension that may be empty: pairs of left and right, from the innermost dimension
+    // outwards.
     let mut padding = vec![0; 2 * ty.rank()];
     for ((dim, size), pair) in ty.shape.iter().enumerate().rev().zip(padding.chunks_mut(2)) {
         if !dims.contains(&dim) {

@@ -59,7 +59,7 @@ fn trapezoid(b: &mut Builder<'_>, operands: &Operands<'_>, places: Option<usize>
     let rank = ty.rank();
     let dim = operands.dim(2, rank)?;
     if !cumulative && ty.shape.get(dim).is_some_and(|size| size.is(0)) {
-        // PyTorch gives zeros in the dtype of `y`, where the area of integers is a float otherwise.
+        // PyTorch returns zeros in the dtype of `y` here. Otherwise, the area of integers is a float.
         return filled(b, reduced_shape(&ty.shape, &[dim], false).into(), Arg::from(0), ty.dtype).and_then(done);
     }
     let (before, after) = neighbours(b, y, dim)?;

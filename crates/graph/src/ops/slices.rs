@@ -277,7 +277,7 @@ fn as_split(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     split(b, operands.value(0)?, dim, sizes).map(Some)
 }
 
-/// `tensor_split` and its forms: parts whose sizes differ by one at most, or that end at given indices.
+/// Lowers `tensor_split` and its forms. The parts differ in size by at most one, or end at given indices.
 fn tensor_split(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let tensor = b.graph.tensor(operands.value(0)?)?.clone();
     let dim = match operands.schema.base_name() {

@@ -106,7 +106,8 @@ fn median(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     b.select(any, f64::NAN, value).and_then(done)
 }
 
-/// The elements in a row, and the same with a NaN behind them, which sorts last, if there may be none: the median of none is NaN.
+/// Returns the flattened elements, and the same with a NaN appended if there may be no elements. NaN sorts last, so that the
+/// median of no elements is NaN.
 fn all_elements(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<(ValueId, ValueId), Error> {
     let x = operands.value(0)?;
     let ty = b.tensor(x)?;

@@ -4,8 +4,8 @@
 //! constants. So a copy of the method is legalized. The origin of each legalized node is the canonical node that it
 //! replaces. The part that holds the claimed nodes is legalized again when it is compiled, which gives the same nodes.
 //!
-//! Most composites of the canonical form are claimed by their parts ([`WHOLE`] has the others): models often come decomposed, so
-//! that patterns of the parts are found in any case.
+//! Most composites of the canonical form are claimed by their parts: models often come decomposed, so the patterns must find the
+//! parts in any case. [`WHOLE`] lists the others.
 
 use rushlight_compiler::partition::{Canonical, Claim, Claims, Part};
 use rushlight_compiler::passes::decompose;
@@ -16,7 +16,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::legalize;
 use crate::select::{self, Context, Reason, Selections};
 
-/// Composites that are claimed whole. All others are computed by the operators that they are made of.
+/// Composites that are claimed whole. All others are claimed by their parts.
 const WHOLE: [&str; 9] = [
     aten::SCALED_DOT_PRODUCT_ATTENTION,
     quantized_decomposed::DEQUANTIZE_PER_CHANNEL_GROUP,
@@ -50,7 +50,7 @@ pub(super) fn claim(canonical: &Canonical<'_>, claims: &mut Claims) -> Result<()
     };
     let by_parts: FxHashSet<NodeId> = canonical.nodes().filter(|node| is_by_parts(*node)).collect();
     if canonical.is_last && !by_parts.is_empty() {
-        // No other backend wants them whole, so that all nodes are offered again.
+        // No later backend can claim them whole, so they are decomposed and all nodes are offered again.
         by_parts.into_iter().for_each(|node| claims.set(node, Claim::Decompose));
         return Ok(());
     }

@@ -134,7 +134,7 @@ impl Shapes {
         }
         tensor.len = len;
         if len == 0 {
-            // Its place may be behind the end of memory: there may be none.
+            // A tensor without elements may be placed past the end of its memory, or have no memory.
             tensor.offset = 0;
         }
         let end = tensor.offset.checked_add(len).ok_or(Unfit::Overflow)?;

@@ -430,7 +430,7 @@ impl<'a, 'f> Method<'a, 'f> {
         }
     }
 
-    /// The static sizes of inputs that are dynamic in other dimensions, by input and dimension, as the program's rules say.
+    /// Returns the sizes that the program's rules fix in inputs with dynamic dimensions, by input and dimension.
     fn fixed_sizes(&self) -> HashMap<(usize, usize), i64> {
         let blob =
             self.model.named_data.iter().find(|(key, _)| key == SHAPES_KEY).and_then(|(_, blob)| blob.in_place());
@@ -457,7 +457,7 @@ impl<'a, 'f> Method<'a, 'f> {
         if tensor.shape_dynamism == ShapeDynamism::Static {
             return static_type(tensor);
         }
-        // A bound of 0 leaves no other size.
+        // A bound of 0 allows only the size 0.
         let mut dimension = |size: &i32| match *size {
             0 => Expr::Int(0),
             bound => self.fresh(prefix, 0, Some(i64::from(bound))),

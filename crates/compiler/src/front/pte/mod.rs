@@ -12,7 +12,7 @@
 //!   wrote to its place. Methods share a state if it has the same name and the same place in both, in an arena other
 //!   than the first. A runtime may share those arenas between methods.
 //! - A tensor of bounded size has a symbol for each dimension, until an operator shows that the dimension is fixed. The rules
-//!   about the sizes of inputs that Rushlight writes (`shapes` of the format) name those that are.
+//!   about sizes that Rushlight writes (`shapes` of the format) name the fixed dimensions of inputs.
 //! - The payload of a delegate with an importer ([`payload`](super::payload)) names its results. For other delegates, the
 //!   results are the last arguments of the call that no earlier instruction has written.
 

@@ -1,4 +1,4 @@
-//! The files of a program, and what methods share: constants, states, payloads.
+//! The files of a program, and the constants, states and payloads that its methods share.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};

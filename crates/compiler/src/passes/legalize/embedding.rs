@@ -16,8 +16,9 @@ fn elements_per_byte(name: &str) -> Option<usize> {
     })
 }
 
-/// Lowers ExecuTorch's embeddings of constant tables of 8, 4 and 2 bits to `aten::embedding` of a dequantized table, whose
-/// integers have a byte each: constant folding keeps the integers. `None` for other nodes, and for those in another form.
+/// Lowers ExecuTorch's embeddings of constant tables of 8, 4 and 2 bits to `aten::embedding` of a dequantized table. The
+/// table has one byte for each integer, which constant folding keeps. Returns `None` for other nodes, and for those in
+/// another form.
 ///
 /// # Errors
 /// `InvalidProgram` for a call without its arguments; errors of reading the table.

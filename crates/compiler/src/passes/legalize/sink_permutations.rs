@@ -8,9 +8,9 @@ use rushlight_graph::{Action, Arg, Builder, Call, Def, Model, NodeId, Type, Valu
 
 use crate::passes::rewrite::rewrite;
 
-/// Moves permutations behind activations that the backend fuses, additions, multiplications and quantization of values that are all permuted in the same
-/// way, and drops permutations that undo one another. Such operators can then be fused into the epilogue of the GEMM before them,
-/// as in programs that permute images to channels-last after each convolution.
+/// Moves permutations behind operators of values that are all permuted in the same way: activations that the backend fuses,
+/// additions, multiplications and quantization. Drops permutations that undo one another. Such operators can then be fused into
+/// the epilogue of the GEMM before them, as in programs that permute images to channels-last after each convolution.
 #[derive(Clone, Copy, Debug)]
 pub struct SinkPermutations {
     /// True for the operators of one tensor that the backend fuses into an epilogue.

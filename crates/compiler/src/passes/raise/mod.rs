@@ -1,8 +1,8 @@
 //! Raises patterns of nodes to the one operator that accelerators compute in a step.
 //!
 //! Exporters and other compilers decompose operators that a backend has whole. A backend runs these passes on a copy of the
-//! method when it claims nodes, and on its parts when it compiles them. Each finds a decomposed form by the values that it
-//! computes, whatever views, factors and casts stand between its nodes.
+//! method when it claims nodes, and on its parts when it compiles them. Each matches a decomposed form by the
+//! values that it computes, and allows views, factors and casts between its nodes.
 
 mod activations;
 mod attention;

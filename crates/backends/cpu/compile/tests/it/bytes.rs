@@ -1,8 +1,8 @@
-//! Compiled programs are the same bytes as before: the lengths and hashes of programs in `tests/`, compiled for the runtime's
-//! operators alone and for the CPU backend, stand in `compiled.txt` beside this folder.
+//! Compares compiled programs with `compiled.txt` beside this folder: the lengths and hashes of programs in `tests/`, compiled for
+//! the runtime's operators alone and for the CPU backend.
 //!
-//! A change that keeps behaviour keeps this table. After one that means to change compiled files, run the test with
-//! `UPDATE_BYTES=1`, and read in the difference which programs changed.
+//! A refactoring leaves this table unchanged. After a change that is meant to change compiled files, run the test with
+//! `UPDATE_BYTES=1`, and check in the diff which programs changed.
 
 use std::fs;
 use std::num::NonZeroUsize;

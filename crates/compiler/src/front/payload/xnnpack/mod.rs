@@ -53,9 +53,9 @@ fn inline(site: &mut dyn Site, delegate: &Delegate) -> Result<Vec<Written>, Erro
 
 /// Finds the output that a payload does not mark.
 ///
-/// ExecuTorch 1.5 does not mark the output of a payload whose last result is quantized again by what follows the delegate,
-/// as the padding of an int8 Swin Transformer is, and its own runtime refuses the file. Where one result is for nobody and
-/// one output comes from nowhere, they are the same.
+/// ExecuTorch 1.5 does not mark a payload's output if the operator after the delegate quantizes it again. An example is
+/// the padding of an int8 Swin Transformer. ExecuTorch's own runtime refuses such a file. If exactly one result has no
+/// reader and exactly one output has no source, they are the same.
 fn unmarked_output(site: &dyn Site, values: &Values<'_>, written: &[Written]) -> Option<Written> {
     let first = u32::try_from(site.inputs().len()).ok()?;
     let outputs = (first..).zip(site.outputs());
