@@ -1,6 +1,6 @@
-/* A backend with options, states, events and a device, in place of XNNPACK's: it sums up what it is given. States are kept by
- * the library or by the backend, values in the host's memory or in that of a simulated device whose calls are complete after
- * some polls. */
+/* A backend with options, states, events and a device, in place of XNNPACK's. It sums its inputs. The library or the backend
+ * keeps its states. Its values are in the host's memory, or in that of a simulated device, which completes a call after some
+ * polls. */
 #include "check.h"
 
 static const char *root;
@@ -27,7 +27,7 @@ struct buffer {
   bool is_reading;
 };
 
-/* -- What runs -- */
+/* -- The delegate -- */
 
 static rl_status *init(const rl_init_context *context, void *user_data, void **delegate, size_t *num_outputs) {
   struct npu *npu = (struct npu *)user_data;
@@ -57,7 +57,7 @@ static void compute(const struct delegate *delegate, const float *x, float *y, f
   for (int i = 0; i < 2; i++) y[i] = *total * (float)(i + 1);
 }
 
-/* The sum of earlier calls: bytes of the library's, or the state that `create` made, which begins with it. */
+/* The sum of earlier calls: a state of bytes that the library keeps, or the first field of the state that `create` made. */
 static float *total_of(rl_delegate_context *context) {
   float *total = (float *)rl_delegate_state(context, 0);
   CHECK(total != NULL && rl_delegate_state(context, 1) == NULL);

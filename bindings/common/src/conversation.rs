@@ -21,14 +21,14 @@ pub struct Conversation {
     model: Model,
     tokenizer: Tokenizer,
     session: Session,
-    /// Made for the first answer of a form.
+    /// Compiles JSON schemas, regular expressions and grammars; made for the first answer that has one.
     #[cfg(feature = "grammar")]
     grammars: Option<GrammarCompiler>,
     load_start: u128,
     load_end: u128,
 }
 
-/// Why a conversation does not go on.
+/// An error that ends a call of a conversation.
 #[derive(Debug)]
 pub enum Problem {
     /// An error of the model, the tokenizer, the session or an option.
@@ -104,7 +104,7 @@ impl Conversation {
     /// Loads a model with its tokenizer, and the folder of a LoRA adapter.
     ///
     /// # Errors
-    /// Those of loading each.
+    /// Errors of loading the module, the tokenizer, the model or the adapter.
     pub fn load(builder: ModuleBuilder, path: &str, tokenizer: &str, lora: Option<&str>) -> Result<Self, Problem> {
         let load_start = now();
         let module = builder.load(path)?;
@@ -129,7 +129,7 @@ impl Conversation {
     /// Removes the conversation.
     ///
     /// # Errors
-    /// Those of [`Session::reset`].
+    /// The errors of [`Session::reset`].
     pub fn reset(&mut self) -> Result<(), Problem> {
         Ok(self.session.reset(&mut self.model)?)
     }
@@ -137,7 +137,7 @@ impl Conversation {
     /// Adds a text without an answer.
     ///
     /// # Errors
-    /// Those of [`Tokenizer::encode`] and [`Session::prefill`].
+    /// The errors of [`Tokenizer::encode`] and [`Session::prefill`].
     pub fn prefill(&mut self, prompt: &str, num_bos: i32, num_eos: i32) -> Result<(), Problem> {
         let tokens = self.encoded(prompt, num_bos, num_eos)?;
         self.session.prefill(&mut self.model, &tokens)?;
@@ -147,7 +147,7 @@ impl Conversation {
     /// Adds a prompt and answers it. Returns the statistics.
     ///
     /// # Errors
-    /// `NoRoom`, for options, those of [`Generator::start`] and [`Generator::step`], and that of the listener.
+    /// `NoRoom`; the errors of options, of [`Generator::start`], of [`Generator::step`], and of the listener.
     pub fn answer<L: Listener>(&mut self, request: &Request, listener: &mut L) -> Result<Statistics, L::Error> {
         let inference_start = now();
         let mut generator = self.start(request, listener)?;
@@ -210,8 +210,8 @@ impl Conversation {
         Ok(generator)
     }
 
-    /// Returns the options of an answer after `occupied` tokens: those of ExecuTorch's runner, with a seed of its own, and
-    /// then those of the request.
+    /// Returns the options of an answer after `occupied` tokens. They begin as those of ExecuTorch's runner, with a seed
+    /// from the clock; the options of the request replace them.
     fn options(&self, request: &Request, occupied: usize) -> Result<GenerationOptions, Problem> {
         let sampling =
             Sampling { temperature: request.temperature, top_p: TOP_P, seed: now() as u64, ..Sampling::GREEDY };

@@ -8,7 +8,7 @@ pub struct ErrorParts {
     pub code: Code,
     /// The headline in one line.
     pub message: String,
-    /// Where it happened: method, instruction, operator, argument.
+    /// The place of the error: method, instruction, operator, argument.
     pub site: Option<String>,
     pub expected: Option<String>,
     pub got: Option<String>,

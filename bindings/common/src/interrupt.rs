@@ -27,7 +27,7 @@ impl Interrupt for Flag {
     }
 }
 
-/// A tracer of a call that has an interrupt alone.
+/// A tracer that only interrupts its call.
 impl EventTracer for Flag {
     fn interrupt(&self) -> Option<&dyn Interrupt> {
         Some(self)

@@ -1,14 +1,14 @@
-//! Panics, which end in a binding: they must not reach another language.
+//! Stops panics in a binding, before they reach another language.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use rushlight::Error;
 
-/// Runs the body of a function that another language calls. A panic is an error with the code `Internal`, of which `of_panic` makes one of
-/// the binding.
+/// Runs the body of a function that another language calls. A panic becomes an error with the code `Internal`, which `of_panic` turns into
+/// the binding's error.
 ///
 /// # Errors
-/// Those of the body.
+/// The errors of the body.
 pub fn caught<T, E>(body: impl FnOnce() -> Result<T, E>, of_panic: impl FnOnce(Error) -> E) -> Result<T, E> {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
         let error = rushlight::panic_error(&*panic);
@@ -18,8 +18,8 @@ pub fn caught<T, E>(body: impl FnOnce() -> Result<T, E>, of_panic: impl FnOnce(E
     })
 }
 
-/// Runs the body of a function that cannot fail, such as a destructor. After a panic, whose line the standard hook prints, the result is
-/// `otherwise`.
+/// Runs the body of a function that cannot fail, such as a destructor. After a panic, it returns `otherwise`; the standard hook prints
+/// the panic.
 pub fn ending_panics<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
         std::mem::forget(panic);

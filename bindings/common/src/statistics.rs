@@ -18,8 +18,8 @@ pub struct Statistics {
     pub generated_tokens: usize,
 }
 
-/// Counts the tokens of an answer as ExecuTorch's runner does: those of its loop. The first token is none of them, because the logits of
-/// the prompt give it. The token with which the model ends the answer is one (`num_generated_tokens` in ExecuTorch's
+/// Counts the tokens of an answer as the loop of ExecuTorch's runner does. It leaves out the first token, because the logits of the
+/// prompt give it. It counts the token with which the model ends the answer (`num_generated_tokens` in ExecuTorch's
 /// `text_llm_runner.cpp`, `pos - start_pos` in its `text_token_generator.h`).
 pub fn generated_tokens(tokens_of_answer: usize, has_end: bool) -> usize {
     (tokens_of_answer + usize::from(has_end)).saturating_sub(1)
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn tokens_are_counted_as_executorch_counts_them() {
-        // With at most 40 new tokens its loop makes 39; of an answer that the model ends, its last token counts.
+        // With at most 40 new tokens, ExecuTorch's loop makes 39. If the model ends the answer, the end token counts.
         assert_eq!(generated_tokens(40, false), 39);
         assert_eq!(generated_tokens(5, true), 5);
         assert_eq!(generated_tokens(0, true), 0);

@@ -241,7 +241,7 @@ export interface LanguageModelOptions {
   cache?: boolean;
   /** Files of weights (`.ptd`) that the program does not hold. */
   data?: Source | readonly Source[];
-  /** The folder of a LoRA adapter as PEFT saves it, which the native library reads, for a model that was compiled with a rank for it. */
+  /** The folder of a LoRA adapter as PEFT saves it, for a model that was compiled with a `loraRank`. Only the native library reads it. */
   lora?: string;
   // Generated from the table of options by `UPDATE_DOCS=1 cargo test -p rushlight-cli --test it bindings`.
   /** The way to load files into memory: read whole, mapped, or mapped and locked; mmap by default. */
@@ -259,7 +259,7 @@ export interface LanguageModelOptions {
   signal?: AbortSignal;
 }
 
-/** How an answer is generated, with the defaults of all languages. */
+/** Options of an answer, with the defaults of all languages. */
 export interface GenerateOptions {
   // Generated from the table of options by `UPDATE_DOCS=1 cargo test -p rushlight-cli --test it bindings`.
   /** Maximum number of tokens to generate; by default as many as fit in the context. */

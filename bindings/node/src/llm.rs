@@ -82,7 +82,7 @@ fn read_tokenizer(file: Content) -> Result<rushlight_llm::Tokenizer> {
 pub struct LanguageModel {
     model: Handle<Model>,
     tokenizer: Arc<rushlight_llm::Tokenizer>,
-    /// Made for the first answer of a form.
+    /// Compiles JSON schemas, regular expressions and grammars; made for the first answer that has one.
     grammars: Arc<Mutex<Option<GrammarCompiler>>>,
 }
 

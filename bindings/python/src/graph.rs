@@ -127,7 +127,7 @@ impl<'a, 'py> Objects<'a, 'py> {
         (inputs, outputs, nodes, constants, states, symbols).into_pyobject(py)
     }
 
-    /// Makes the values of the constants that a graph uses, and what reads them.
+    /// Makes the values of the constants that a graph uses, and the object that reads their contents.
     fn constants(&mut self, users: &Users) -> PyResult<(Vec<Bound<'py, PyAny>>, Bound<'py, Constants>)> {
         let mut used: Vec<(ValueId, ConstantId)> = Vec::new();
         for (id, value) in self.graph.values.iter() {

@@ -107,7 +107,7 @@ def close(got, want):
 
 
 class Accumulator(nn.Module):
-    """Sums what its projections of batches of any size add up to."""
+    """Accumulates the sums of projected batches, which may have any size."""
 
     def __init__(self):
         super().__init__()
@@ -309,14 +309,14 @@ def test_composites_are_decomposed_on_request():
     program = rushlight.export(model, (x,), backend=backend)
     first, last = [[node.op for node in method.nodes] for method in backend.methods]
     assert first.count("aten::linear") == 2 and last.count("aten::addmm") == 2 and "aten::linear" not in last
-    # What the second asking has in common with the first keeps its ids.
+    # Nodes that are offered again keep their ids.
     ids = [{node.id for node in method.nodes if node.op == "aten::relu"} for method in backend.methods]
     assert ids[0] == ids[1] and program.report.backends == {"Parts": 4}
     close(program(x), model(x))
 
 
 class Faulty(Pattern):
-    """Claims what its function says."""
+    """Claims nodes by a function."""
 
     def __init__(self, choose):
         super().__init__("Faulty")
@@ -375,7 +375,7 @@ def test_values_of_control_flow_have_other_uses():
     method = backend.methods[-1]
     nodes = {node.op: node for node in method.nodes}
     relu, compared = nodes["aten::relu"], nodes["aten::gt.Scalar"]
-    # The blocks use the activation themselves, and the conditional the comparison.
+    # Nodes in the blocks use the activation. Only the conditional itself uses the comparison.
     users = {method.node(user).op for user in relu.users}
     assert {"aten::neg", "aten::mul.Tensor"} < users and not relu.has_other_uses
     assert compared.users == [] and compared.has_other_uses
@@ -427,7 +427,7 @@ def test_sessions_have_states_of_their_own(tmp_path):
     first = llm.session()
     assert counts(first.prefill, expected["prompt"]) == (1, 1)
     fork, saved = first.fork(), first.save()
-    # Of two tokens, the second is not read.
+    # The model does not read the last of the two new tokens.
     assert counts(first.generate, "", **options) == (2, 2)
     assert counts(fork.generate, "", **options) == (2, 2)
     assert counts(first.generate, expected["greedy"][1:2], **options)[0] == 3
@@ -439,7 +439,7 @@ def test_sessions_have_states_of_their_own(tmp_path):
 
 
 class Resizing(Whole):
-    """Changes the size of a state, which is the runtime's."""
+    """Changes the size of a state, which the runtime owns."""
 
     def init(self, payload):
         delegate = super().init(payload)

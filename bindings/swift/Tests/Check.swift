@@ -15,7 +15,7 @@ func require(_ condition: Bool, _ what: String, line: Int = #line) {
   }
 }
 
-/// Counts what another thread reports.
+/// Counts the reports of another thread.
 final class Counter: @unchecked Sendable {
   private(set) var count = 0
   func add() { count += 1 }

@@ -26,7 +26,7 @@ pub struct rl_llm(Mutex<Inner>);
 struct Inner {
     model: Model,
     tokenizer: Tokenizer,
-    /// Made for the first answer of a form.
+    /// Compiles JSON schemas, regular expressions and grammars; made for the first answer that has one.
     #[cfg(feature = "grammar")]
     grammars: Option<GrammarCompiler>,
     /// Results of the last call. The caller has pointers to them.

@@ -327,13 +327,13 @@ class Backend(Protocol):
     def preprocess(self, part: Part) -> Union[_Bytes, Payload]: ...
 
 class _Delegate(Protocol):
-    """What runs a part. It returns the output, or a list or tuple of the outputs."""
+    """Runs a part. `execute` returns the output, or a list or tuple of the outputs."""
 
     num_outputs: int
     def execute(self, inputs: list[Union[Tensor, int, float, bool]], /) -> Any: ...
 
 class _StatefulDelegate(Protocol):
-    """What runs a part with states: their first bytes by name, and for a call their bytes, which it changes in place."""
+    """Runs a part with states. `states` has their first bytes by name. `execute` gets their bytes and changes them in place."""
 
     num_outputs: int
     states: Mapping[str, _Bytes]
@@ -342,7 +342,7 @@ class _StatefulDelegate(Protocol):
     ) -> Any: ...
 
 class _RuntimeBackend(Protocol):
-    """The half of a backend that runs."""
+    """The run-time half of a backend."""
 
     name: str
     def init(self, payload: Payload, /) -> Union[_Delegate, _StatefulDelegate]: ...
@@ -373,7 +373,7 @@ class QuantizedLayer(NamedTuple):
 
 class QuantizedOutput(NamedTuple):
     method: str
-    # In place of the method of tuples.
+    # Overrides `tuple.index`.
     index: int  # type: ignore[assignment]
     name: str
     snr: Optional[float]

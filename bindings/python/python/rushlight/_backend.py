@@ -52,9 +52,9 @@ class MethodBackend(Protocol):
 
     With `reads_metadata = True` the nodes have their `metadata`. With `owns_state(state) -> bool` the backend may keep states
     of the model: a `State` that a single part reads and updates, and for which the answer is True, becomes a state of this part.
-    A backend may have `options`, a sequence of `OptionSpec`s, and then has `set_option(name, value)`, which is called for each
-    of them before anything is compiled, with what the user gave or the default: `backend=(Npu(), {"mode": "exact"})`.
-    What these functions raise becomes the `__cause__` of the `rushlight.Error` that the compilation raises.
+    A backend may have `options`, a sequence of `OptionSpec`s. It then has `set_option(name, value)`, which is called for each
+    option before anything is compiled, with the user's value or the default: `backend=(Npu(), {"mode": "exact"})`.
+    An exception of these functions becomes the `__cause__` of the `rushlight.Error` that the compilation raises.
     """
 
     name: str
@@ -76,7 +76,7 @@ class Backend(Protocol):
     """The name by which a program finds the backend's other half."""
 
     def partition(self, node: Node) -> Union[bool, str]:
-        """Whether the backend takes a node: True, False, or the reason why not.
+        """Returns True if the backend takes a node; otherwise False, or the reason.
 
         Nodes come in the order of computation, and those that a backend before this one took do not come. Composite
         operators, such as "aten::scaled_dot_product_attention" and "aten::linear", are offered whole. If no backend takes
@@ -90,7 +90,7 @@ class Backend(Protocol):
 
 
 def register_backend(backend):
-    """Makes `backend` what runs the delegates of its name, in methods that are loaded from now on.
+    """Makes `backend` run the delegates of its name, in methods that are loaded from now on.
 
     `backend.name` is the name in the programs. `backend.init(payload)` prepares what `preprocess` made of one part, as a
     `rushlight.Payload`, and returns a delegate: an object with `num_outputs`, the number of outputs of the part, and
@@ -101,9 +101,9 @@ def register_backend(backend):
     dict of names to bytearrays, which it changes in place and keeps no longer than the call. Delegates of one program that
     name the same state share it.
 
-    For trying a backend out, before its run-time half is written in Rust: every call copies and takes the interpreter's
-    lock. To register a name again replaces it in programs that are loaded later; a program keeps the one that it found.
-    What the backend raises becomes the `__cause__` of the `rushlight.Error` that loading or calling the program raises.
+    Use it to try a backend out, before its run-time half is written in Rust or C: every call copies and takes the
+    interpreter's lock. A later backend of the same name runs in programs that are loaded after it is registered.
+    An exception of the backend becomes the `__cause__` of the `rushlight.Error` that loading or calling the program raises.
     """
     name = _name(backend)
     init = getattr(backend, "init", None)
@@ -140,7 +140,7 @@ _FUNCTIONS = "claim", "partition", "compile", "preprocess"
 
 
 class Adapter:
-    """A user's backend as the extension module calls it: checks what comes back, and makes the objects it is shown."""
+    """A user's backend as the extension module calls it. It checks results, and makes the objects that the backend is shown."""
 
     # Called by the extension module.
     size = SymInt

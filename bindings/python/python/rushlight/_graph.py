@@ -38,7 +38,7 @@ class Value(NamedTuple):
 
     @property
     def is_static(self):
-        """Whether it is a tensor whose sizes are all known."""
+        """True for a tensor whose sizes are all known."""
         return self.shape is not None and all(isinstance(size, int) for size in self.shape)
 
     def __str__(self):
@@ -47,7 +47,7 @@ class Value(NamedTuple):
 
 
 class Metadata:
-    """What PyTorch recorded of a node of an exported program. Each property is parsed when it is asked for."""
+    """The metadata that PyTorch recorded of an exported node. Each property is parsed when it is asked for."""
 
     __slots__ = ("_texts",)
 
@@ -124,7 +124,7 @@ class Node(NamedTuple):
 class Constants(Mapping):
     """The constants of a method or a part by their `Value`. Each is read when it is asked for, as a `rushlight.Tensor`.
 
-    `numpy.asarray` of it needs no copy, and neither does the reading, if the model has the elements in row-major order.
+    If the model has the elements in row-major order, neither reading it nor `numpy.asarray` of it copies them.
     """
 
     __slots__ = ("_core", "_indices")
@@ -149,8 +149,8 @@ class Constants(Mapping):
 class State:
     """A tensor that keeps its content between calls, such as a KV cache.
 
-    `value` is the content when a call begins, None if the graph does not read it; `update` what the graph stores at the end,
-    None if it stores nothing. `initial` is the content before the first call.
+    `value` is the content when a call begins; None if the graph does not read it. `update` is the content that the graph
+    stores at the end; None if it stores nothing. `initial` is the content before the first call.
     """
 
     __slots__ = ("_core", "_index", "dim_order", "dtype", "name", "shape", "update", "value")
@@ -206,11 +206,11 @@ class Method:
         return list(self._users.get(value.id, ()))
 
     def is_claimed(self, node):
-        """Whether a backend before this one took a node."""
+        """True if a backend before this one took a node."""
         return node.id in self._claimed
 
     def is_constant(self, node):
-        """Whether a node is computed from constants alone, and is deterministic."""
+        """True if a node is computed from constants alone, and is deterministic."""
         return node.id in self._constant
 
     def __str__(self):
@@ -221,7 +221,7 @@ class Method:
 
 
 class Claims:
-    """The claims of a backend on the nodes of a method. A node that nothing is said of is refused.
+    """The claims of a backend on the nodes of a method. A node without a claim is refused.
 
     Nodes are `Node`s or their ids, one or an iterable of them. The last claim on a node counts.
     """

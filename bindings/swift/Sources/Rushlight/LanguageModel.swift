@@ -27,7 +27,7 @@ public struct Token: Sendable {
   }
 }
 
-/// How text is generated, with the defaults of all languages, until the model ends the answer or the context is full.
+/// Options of an answer, with the defaults of all languages. It ends when the model ends it, or when the context is full.
 public struct GenerateOptions: Sendable {
   /// Maximum number of tokens; 0: as many as the context has room for.
   public var maxNewTokens = 0
@@ -66,7 +66,7 @@ public final class LanguageModel: @unchecked Sendable {
 
   deinit { rl_llm_free(raw) }
 
-  /// Gives the sessions that are made from now on a LoRA adapter, the folder in which PEFT saved it; nil: none.
+  /// Sets the LoRA adapter of later sessions: the folder in which PEFT saved it, or nil for none.
   public func setAdapter(_ folder: String?, scale: Float = 1) throws {
     try queue.sync { try folder.withCStringOrNull { try check(rl_llm_set_adapter(raw, $0, scale)) } }
   }

@@ -224,7 +224,7 @@ class LLM(_Speaker):
     def bos_id(self) -> Optional[int]: ...
     @property
     def eos_ids(self) -> list[int]: ...
-    # A text is a sequence of texts, too.
+    # A `str` is also a `Sequence[str]`, so this overload overlaps the last.
     @overload
     def generate(  # type: ignore[overload-overlap]
         self, prompt: _Prompt, *, stream: Literal[False] = False, **options: Unpack[_Options]
