@@ -128,7 +128,7 @@ impl Compile {
         let start = Instant::now();
         let follower = Follower::start()?;
         let options = &self.settings.options;
-        // One that does not exist is the first error.
+        // An unknown backend is reported before other errors.
         options.backend.iter().try_for_each(|backend| backend_spec(backend).map(drop))?;
         let compiler = Compiler::new().progress(follower.progress());
         let mut compiler = options.apply(compiler).map_err(Failure::of_arguments)?;

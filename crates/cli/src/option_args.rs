@@ -20,7 +20,7 @@ impl<T: Options> OptionArgs<T> {
         self
     }
 
-    /// The rows but for those of these names.
+    /// All rows except those of these names.
     pub fn without(mut self, names: &[&str]) -> Self {
         self.0.retain(|spec| !names.contains(&spec.name));
         self
@@ -66,7 +66,7 @@ fn arg<T: Options>(spec: &'static OptionSpec<T>) -> Arg {
     }
 }
 
-/// A parser that refuses what the option does not take.
+/// Returns a parser that accepts only values that the option takes.
 fn checked<T: Options>(
     spec: &'static OptionSpec<T>,
 ) -> impl Fn(&str) -> Result<String, String> + Clone + Send + Sync + 'static {

@@ -182,7 +182,7 @@ fn check_all_used(tensors: &Tensors) -> Result<(), Error> {
     }
 }
 
-/// Returns the tensors with the names of a decoder. A base model, without a head, is stored without the prefix that it has in one.
+/// Returns the tensors with the names of a decoder. The file of a base model, which has no head, omits the prefix `model.`.
 fn base_model_names(tensors: Tensors) -> Result<Tensors, Error> {
     const PREFIX: &str = "model.";
     if tensors.left().any(|name| name.starts_with(PREFIX)) {

@@ -23,11 +23,11 @@ use tokio::time::Sleep;
 
 use crate::open::{Busy, Client, Connection, Connections};
 
-/// Pause before the next connection is accepted, after the system refused one for want of file descriptors or memory.
+/// Pause before the next connection is accepted, after the system refused one because it lacks file descriptors or memory.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Bytes of an answer that the system keeps until the client reads them. The default of the system grows to megabytes: a client that
-/// has stopped reading would be noticed late, and many of them would take the memory.
+/// Bytes of an answer that the system keeps until the client reads them. The system's default grows to megabytes. The server would
+/// then notice late that a client has stopped reading, and many such clients would use up the memory.
 const SEND_BUFFER: u32 = 128 << 10;
 
 /// Connections that wait to be accepted.

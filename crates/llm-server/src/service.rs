@@ -39,8 +39,8 @@ pub struct Options {
     pub max_body: usize,
     /// Maximum number of connections at a time; more wait.
     pub max_connections: usize,
-    /// Maximum time for each of these: to send the head of a request, to send its body, to read nothing of an answer, and to keep an
-    /// unused connection.
+    /// Maximum time for each of these: sending the head of a request, sending its body, an answer of which the client reads nothing,
+    /// and an unused connection.
     pub client_timeout: Duration,
     /// Maximum time of a request, with that in the queue.
     pub timeout: Duration,

@@ -314,9 +314,9 @@ impl Generator {
         Ok(())
     }
 
-    /// Submits the last token of the answer: the model reads it while the [`Submission`] is polled, in place of the call in the
-    /// next [`step`](Self::step), which then waits for nothing. It is ready at once if there is nothing to read: at the beginning, at
-    /// the end, and for an answer with speculation. Polling has the errors of [`Session::submit`].
+    /// Submits the last token of the answer. The model reads it while the [`Submission`] is polled, so that the next
+    /// [`step`](Self::step) makes no call. The submission is ready at once if there is nothing to read: at the beginning, at the end,
+    /// and for an answer with speculation. Polling has the errors of [`Session::submit`].
     pub fn submit<'g>(&'g mut self, model: &'g mut Model, session: &'g mut Session) -> Submission<'g> {
         let unread = self.unread.filter(|_| !self.is_finished && self.options.speculation.is_none());
         Submission::new(async move {

@@ -305,7 +305,7 @@ impl GenerationOptions {
     /// Returns the tokens that end repetitions. It reads the whole vocabulary.
     ///
     /// # Errors
-    /// Those of [`Dry::break_at`].
+    /// The errors of [`Dry::break_at`].
     pub fn dry_breakers(&self, tokenizer: &Tokenizer) -> Result<BTreeSet<u32>> {
         Ok(Dry::DEFAULT.break_at_given(tokenizer, &self.dry_breakers)?.breakers)
     }
@@ -329,7 +329,7 @@ impl GenerationOptions {
     /// Compiles the form of the answer, if one is set. `compiler` is kept for the next answer of the model.
     ///
     /// # Errors
-    /// Those of [`grammar`](Self::grammar), [`GrammarCompiler::new`] and [`GrammarCompiler::compile`].
+    /// The errors of [`grammar`](Self::grammar), [`GrammarCompiler::new`] and [`GrammarCompiler::compile`].
     #[cfg(feature = "grammar")]
     pub fn constraint(
         &self,

@@ -53,7 +53,7 @@ impl History {
         self.truncate(0);
     }
 
-    /// Number of positions at the beginning that a prompt has in common.
+    /// Length of the common prefix with a prompt, in positions.
     pub fn common_prefix(&self, parts: &[Part<'_>]) -> usize {
         let (mut tokens, mut rows) = (self.tokens.iter(), self.rows.iter().peekable());
         let mut position = 0;

@@ -10,8 +10,8 @@ use crate::error::Result;
 /// Tokens or embeddings that a model reads while it is polled ([`Session::submit`](crate::Session::submit)). Once it is ready, the
 /// session has them, with the logits after the last.
 ///
-/// It is a future, too. As devices wake nobody, it wakes its own task when it is pending: an executor polls it again after
-/// its other tasks. Dropping it cancels the rest, and poisons the session if a call has begun.
+/// It is also a future. Devices have no wakers, so it wakes its own task while it is pending, and an executor polls it
+/// again after its other tasks. Dropping it cancels the rest, and poisons the session if a call has begun.
 #[must_use = "nothing is read until it is polled"]
 pub struct Submission<'s> {
     /// `None` once it is complete.

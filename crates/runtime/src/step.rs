@@ -1,4 +1,4 @@
-//! A loaded method: its steps, its delegates, and what else is stored in its memory.
+//! A loaded method: its steps, its delegates, and the other contents of its memory.
 
 #[cfg(feature = "alloc")]
 use alloc::boxed::Box;

@@ -79,7 +79,7 @@ impl MethodBatch {
     /// calls.
     ///
     /// # Errors
-    /// Those of `run`, and that of `read`.
+    /// The errors of `run`, and the error of `read`.
     pub fn read<R>(
         &mut self,
         module: &mut Module,

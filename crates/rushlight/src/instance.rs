@@ -485,7 +485,7 @@ impl Submission<'_> {
     /// As [`complete`](Self::complete), but lends the outputs to `read` where they are, without a copy.
     ///
     /// # Errors
-    /// Those of the call, and that of `read`.
+    /// The errors of the call, and the error of `read`.
     pub fn read<R>(self, read: impl FnOnce(&Outputs<'_, '_>) -> Result<R, Error>) -> Result<R, Error> {
         self.complete_with(|outputs| Ok(read(outputs)?))
     }

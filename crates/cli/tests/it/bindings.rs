@@ -1,9 +1,9 @@
-//! Keeps `docs/bindings.md` in step with the tables of options and with what each binding exports, and the types of options in
-//! Python's stubs and JavaScript's declarations. `UPDATE_DOCS=1` rewrites them.
+//! Generates `docs/bindings.md`, and the types of options in Python's stubs and JavaScript's declarations. They come from the
+//! tables of options and from the exports of each binding. `UPDATE_DOCS=1` rewrites them.
 //!
-//! Facts come from the code. A language offers an option if it passes all names of the table on, or declares this one; it has
-//! a capability if it exports its names. A gap without a reason fails, and so does a reason for something that is there. So
-//! does a function of the C interface that no row has.
+//! A language offers an option if it forwards all names of the table, or declares the option. It has a capability if it
+//! exports the names of the capability. The test fails for a gap without a reason, for a reason without a gap, and for a
+//! function of the C interface that is in no row.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -38,13 +38,14 @@ const JAVA: usize = 8;
 
 /// The way in which a language offers the options of a table.
 enum Offer {
-    /// It passes all names on, where a file has this text, but for those of a list in a file after a text.
+    /// Forwards all names if `file` contains `text`, except the names of a list: `but` has its file and the text
+    /// before it.
     Forwards {
         file: &'static str,
         text: &'static str,
         but: Option<(&'static str, &'static str)>,
     },
-    /// It declares each by name, in the part of a file after this text and up to a `)`, `}` or `;` in the first column.
+    /// Declares each name in the part of `file` that follows `after`, up to a `)`, `}` or `;` in the first column.
     Declares {
         file: &'static str,
         after: &'static str,
@@ -62,7 +63,7 @@ struct Table {
     /// Name, values, default and help of each option.
     rows: Vec<[String; 4]>,
     offers: [Offer; 9],
-    /// Options, languages, and the reason why these do not have those. `*` is all options.
+    /// Options (`*` is all), the languages that lack them, and the reason.
     gaps: &'static [(&'static [&'static str], &'static [usize], &'static str)],
 }
 
@@ -184,15 +185,15 @@ fn tables() -> [Table; 3] {
     ]
 }
 
-/// Something that a language can do, by the names that it exports for it.
+/// A capability, with the names that a language exports for it.
 struct Capability {
     title: &'static str,
-    /// For each language, names that are all exported; none for a gap.
+    /// For each language, names that must all be exported; empty for a gap.
     names: [&'static [&'static str]; 9],
     gaps: &'static [(&'static [usize], &'static str)],
 }
 
-/// No page, no request and no app has a folder of models to compile.
+/// Web pages, requests and apps have no folder of models to compile.
 const RUNS_ONLY: &str = "apps on devices run programs that were compiled before";
 const ONE_COMMAND: &str = "a command is one call";
 const OVER_HTTP: &str = "requests are text; tensors would go through the library";
@@ -460,7 +461,7 @@ const CAPABILITIES: &[Capability] = &[
     },
 ];
 
-/// Beginnings of functions of the C interface that are no capability: parts of one above, and what values and errors are made of.
+/// Prefixes of C functions that are parts of a capability above, of values or of errors.
 const C_PARTS: &[&str] = &[
     "rl_compile",
     "rl_delegate_",
@@ -511,7 +512,7 @@ fn exported(language: usize) -> String {
     text.lines().filter(|line| !is_comment(line) || line.contains("#[")).collect::<Vec<_>>().join("\n")
 }
 
-/// Quoted names after a text of a file, up to the end of the list.
+/// Returns the quoted names of the list that follows a text in a file.
 fn listed(file: &str, after: &str) -> Vec<String> {
     let text = read(file);
     let (_, list) = text.split_once(after).unwrap_or_else(|| panic!("{file} has no `{after}`"));
@@ -680,7 +681,7 @@ fn with_regions(path: &str, regions: &[String]) -> String {
     for part in parts {
         let region = regions.next().unwrap_or_else(|| panic!("{path} has more regions than there are tables"));
         let (old, rest) = part.split_once(END).unwrap_or_else(|| panic!("{path}: a region has no end"));
-        // The comment of the end begins with its line.
+        // The comment marker before `END`.
         let comment = old.rsplit('\n').next().unwrap_or_default();
         let _ = write!(out, "{BEGIN}{region}{comment}{END}{rest}");
     }
@@ -692,7 +693,7 @@ fn python<T: Options>() -> String {
     let row = |spec: &OptionSpec<T>| {
         let name = spec.name;
         let kind = match &spec.field {
-            // An object of Python, too.
+            // Python takes an object as well as text.
             Field::Text(_) if name == "json_schema" => "Any".to_owned(),
             Field::Choice(..) if name == "speculate" => "Union[Literal[\"lookup\"], LLM, None]".to_owned(),
             Field::Flag(_) => "bool".to_owned(),

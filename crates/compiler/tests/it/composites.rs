@@ -19,7 +19,7 @@ method "forward" {
 }
 "#;
 
-/// Claims as a function says, and keeps the operators that it was shown, and those of its parts.
+/// Claims nodes by a function. Keeps the operators that it was shown, and those of its parts.
 #[derive(Debug)]
 struct Claimer {
     name: &'static str,

@@ -82,9 +82,9 @@ impl Build<'_> {
         self.sub(aten::SUB_TENSOR, last, age.into())
     }
 
-    /// Returns the slots of a ring buffer that a call writes. If the call overwrote positions that its first query
-    /// sees, it must fail, so its slots are out of bounds. That is so if the call begins more than `seq_len` before the
-    /// end of the earlier calls.
+    /// Returns the slots of a ring buffer that a call writes. A call must not overwrite positions that its first query
+    /// sees. It would, if it begins more than `seq_len` before the end of the earlier calls. Its slots are then out of
+    /// bounds, so that it fails.
     fn ring_slots(&mut self, cache: Cache) -> Result<ValueId, Error> {
         let capacity = cache.capacity as i64;
         let (length, start) = (Expr::Symbol(self.length), Expr::Symbol(self.start));

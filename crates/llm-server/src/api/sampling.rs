@@ -52,12 +52,12 @@ pub struct SamplingFields {
     guided_grammar: Option<String>,
     /// Requests with others share nothing with this one, as vLLM has it.
     pub cache_salt: Option<String>,
-    /// All others: those with the name of an option set it, the rest are ignored.
+    /// All other fields. A field with the name of an option sets it; the rest are ignored.
     #[serde(flatten)]
     others: Map<String, Value>,
 }
 
-/// Options that are no fields of a request, or that have a field of another form.
+/// Options that a request cannot set by name: some have a field of another form, others are not allowed.
 const OTHERWISE: [&str; 12] = [
     // `max_tokens`, `max_completion_tokens` and `logprobs` differ between the routes.
     "max_new_tokens",
@@ -65,15 +65,15 @@ const OTHERWISE: [&str; 12] = [
     // Limited, because each takes time at each token.
     "stop",
     "logit_bias",
-    // Negative ones are seeds too.
+    // Its field also takes negative seeds.
     "seed",
-    // `response_format` and `guided_...`.
+    // Set by `response_format` and `guided_...`.
     "json_schema",
     "regex",
     "grammar",
-    // Each reads the whole vocabulary.
+    // Each value reads the whole vocabulary.
     "dry_sequence_breaker",
-    // The server guesses for all answers, or for none.
+    // The server drafts tokens for all answers, or for none.
     "speculate",
     "draft_max",
     // Draws from a seed that is not 0.

@@ -63,7 +63,8 @@ impl Model {
         submission.read(|outputs| Ok(Rows::of(outputs, width).and_then(|rows| read(&rows))))?
     }
 
-    /// Returns the rows of the tokens of a part; none for a program that takes tokens, and for other parts.
+    /// Returns the embeddings of a part of tokens, as rows. Returns none for a program that takes tokens, and for
+    /// other parts.
     fn embedded(&mut self, part: Part<'_>) -> Result<Vec<f32>> {
         let mut embedded = Vec::new();
         let (Part::Tokens(tokens), Some(embedding)) = (part, self.signature.embedding) else { return Ok(embedded) };
@@ -91,7 +92,7 @@ impl Model {
         Ok(embedded)
     }
 
-    /// Returns the arguments for a part, or for the rows that its tokens became.
+    /// Returns the arguments for a part, or for the embeddings of its tokens.
     fn arguments<'a>(&self, part: Part<'a>, embedded: &'a [f32], position: usize) -> Arguments<'a> {
         let part = match self.signature.embedding {
             Some(embedding) if !embedded.is_empty() => Part::Embeddings { rows: embedded, dim: embedding.dim },
@@ -225,7 +226,8 @@ impl<'a> Arguments<'a> {
     }
 }
 
-/// The rows of a call's output, `[rows, width]`, where the method wrote them: those of all of its positions, or of the last.
+/// The rows of a call's output, `[rows, width]`, in the method's memory. There is one for each position, or one for the
+/// last.
 #[derive(Debug)]
 pub(crate) struct Rows<'o> {
     dtype: ScalarType,
@@ -261,7 +263,8 @@ impl<'o> Rows<'o> {
         self.rows
     }
 
-    /// Reads the row of a position as f32, counted from the last position, which is 0. Reads nothing if there is no such row.
+    /// Reads the row of a position as f32. Positions count backwards from the last, which is 0. Reads nothing if there is no
+    /// such row.
     pub(crate) fn read_from_end(&self, index: usize, to: &mut Vec<f32>) {
         to.clear();
         let Some(row) = self.rows.checked_sub(index + 1) else { return };

@@ -5,7 +5,7 @@ use rushlight::{MethodMeta, Module, ScalarType, TensorInfo, Value, ValueInfo};
 use crate::error::{Error, Result};
 use crate::model::Limits;
 
-/// The methods by which tokens, or rows of embeddings, become logits or hidden states.
+/// The methods that compute logits or hidden states from tokens or rows of embeddings.
 #[derive(Debug)]
 pub(super) struct Signature {
     /// The method for several positions, and the method for one.
@@ -142,7 +142,7 @@ impl TokenEmbedding {
 }
 
 impl Output {
-    /// The output of a method, and the number of elements of a row of it.
+    /// Returns the output of a method, and the number of elements in a row of it.
     fn of(meta: &MethodMeta, module: &mut Module) -> Result<(Self, usize)> {
         let Some(ValueInfo::Tensor(result)) = meta.outputs.first() else {
             return Err(Error::not_a_model(format!("`{}` returns no tensor", meta.name)));

@@ -105,9 +105,9 @@ impl Session {
         Ok(&self.logits)
     }
 
-    /// Submits a prompt, or the next token: the model reads it while the [`Submission`] is polled, and the host may do anything
-    /// else meanwhile. This is for devices, and for browsers, which let nobody wait. [`logits`](Self::logits) has the logits when
-    /// it is ready.
+    /// Submits a prompt, or the next token. The model reads it while the [`Submission`] is polled, and the host can do other
+    /// work. Use it with devices, and in browsers, where a thread must not block. When it is ready, [`logits`](Self::logits) has
+    /// the logits.
     ///
     /// ```no_run
     /// # fn main() -> rushlight_llm::Result<()> {
@@ -136,7 +136,7 @@ impl Session {
         }))
     }
 
-    /// Adds the tokens at the beginning of a prompt that the model has read already. Returns the calls for the others.
+    /// Adds the leading tokens of a prompt that the model has read ahead. Returns the calls for the rest.
     fn unread<'p>(&mut self, model: &Model, parts: &[Part<'p>]) -> Result<Vec<Part<'p>>> {
         let mut calls = Vec::new();
         for part in parts {

@@ -232,7 +232,7 @@ pub(crate) fn declared<'a>() -> impl Iterator<Item = Declared<'a>> + Clone {
 }
 
 /// The ids of other runtimes' backends whose payloads become operators again when a program is loaded, such as
-/// ExecuTorch's XNNPACK: those that the compiler has an importer for and this build does not run.
+/// ExecuTorch's XNNPACK. The compiler has an importer for each, and this build has no backend that runs them.
 #[cfg(feature = "lower")]
 pub(crate) fn lifted() -> impl Iterator<Item = &'static str> {
     IMPORTERS.iter().map(|importer| importer.backend).filter(|id| !runs_backend(id))

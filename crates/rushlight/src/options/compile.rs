@@ -167,7 +167,7 @@ impl CompilerOptions {
     /// As `apply_with`, without calibration inputs.
     ///
     /// # Errors
-    /// Those of `apply_with`.
+    /// The errors of `apply_with`.
     pub fn apply(&self, compiler: Compiler) -> Result<Compiler, Error> {
         #[cfg(feature = "backends")]
         return self.apply_with(compiler, |quantization| quantization);

@@ -6,7 +6,7 @@ use rushlight_runtime::Code;
 
 use crate::error::Error;
 
-/// Why an option cannot be set: its name, the expected value, and the one that came.
+/// An error of an option: its name, the expected value, and the given one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OptionError {
     name: String,
@@ -47,7 +47,7 @@ impl OptionError {
         Self { name: name.to_owned(), expected, got, kind }
     }
 
-    /// A value that an option does not take together with the others.
+    /// Returns the error for a value that contradicts other options.
     pub fn range(name: &str, expected: impl Into<String>, got: impl fmt::Display) -> Self {
         Self { name: name.to_owned(), expected: expected.into(), got: got.to_string(), kind: Kind::Range }
     }
@@ -62,7 +62,7 @@ impl OptionError {
         &self.expected
     }
 
-    /// The value that came, or the unknown name.
+    /// The given value, or the unknown name.
     pub fn got(&self) -> &str {
         &self.got
     }

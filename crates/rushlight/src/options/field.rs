@@ -1,4 +1,4 @@
-//! Fields of options: where a value is stored, and which values it takes.
+//! Fields of options: the place and the range of each value.
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};

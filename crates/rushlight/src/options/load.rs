@@ -100,7 +100,7 @@ impl LoadOptions {
     /// Sets those options of a builder that are no defaults.
     ///
     /// # Errors
-    /// Those of [`builder`](Self::builder).
+    /// The errors of [`builder`](Self::builder).
     pub fn apply(&self, mut builder: ModuleBuilder) -> Result<ModuleBuilder, Error> {
         let mut options = self.clone();
         TABLE.iter().try_for_each(|spec| spec.check(&mut options))?;

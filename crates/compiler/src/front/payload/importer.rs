@@ -72,7 +72,7 @@ pub trait Site: NamedData {
     /// Calls an operator, with the first arguments in order and some of the others by name.
     ///
     /// # Errors
-    /// Those of the operator's schema and of the inference of its result types.
+    /// The errors of the operator's schema and of the inference of its result types.
     fn call(&mut self, name: &str, args: Vec<Arg>, named: &[(&str, Arg)]) -> Result<Vec<ValueId>, Error>;
 
     /// Calls an operator with one result.
