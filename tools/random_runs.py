@@ -306,9 +306,9 @@ def short(tensor):
 
 
 def is_unstable(program, inputs):
-    """True if rounding decides what eager gives: in f64, or from inputs that are a little larger or smaller, the result is another.
+    """True if rounding decides eager's result: it changes in f64, or with inputs that are a little larger or smaller.
 
-    So is what eager itself gives in two ways, see `is_arbitrary`.
+    Also true for results that eager itself gives in two ways, see `is_arbitrary`.
     """
 
     def as_double(value):
@@ -326,7 +326,7 @@ def is_unstable(program, inputs):
         # Squares and sums of such numbers overflow in one order and not in another.
         return True
     if CASTS_TO_INT.search(program.source()) and any(not value.isfinite().all() for value in floats):
-        # Integers of infinities and of what is no number are the processor's.
+        # The processor decides the integers of infinities and NaN.
         return True
     if is_arbitrary(program, values, inputs):
         return True
@@ -346,11 +346,11 @@ def is_unstable(program, inputs):
 
 
 def is_arbitrary(program, values, inputs):
-    """True if eager gives another result of NaN for the same numbers in another order, or by another of its own kernels.
+    """True if NaN makes eager's result depend on the order of the same numbers, or on the choice between its own kernels.
 
-    The sign of NaN is that of the processor's instruction: 0/0 has one, the root of -1 has none. The mode of values with NaN depends on
-    their order, since they are sorted by a comparison that is no order with NaN. The attention of a query whose scores are NaN is 0 in the
-    flash kernel for fewer keys than a vector of the processor holds and NaN for more, and always NaN in the kernel of plain operators.
+    The processor's instruction decides the sign of NaN: 0/0 has one, the root of -1 has none. The mode of values with NaN depends on
+    their order, because the comparison that sorts them is no order with NaN. If the scores of a query are NaN, the flash kernel of
+    attention gives 0 for fewer keys than a vector register holds, and NaN for more. The kernel of plain operators always gives NaN.
     """
     source = program.source()
     operands = [values[name] for names in NAN_DECIDES.findall(source) for name in names if name in values]

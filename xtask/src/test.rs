@@ -18,7 +18,8 @@ use crate::size;
 use crate::steps::{Step, Steps};
 use crate::writers;
 
-/// Their budgets hold on two cores once the tools are installed, with the stages beside them. They make up half an hour.
+/// The stages. Their budgets hold on two cores once the tools are installed, with the parallel stages running. The
+/// budgets make up half an hour.
 const STAGES: &[Step] = &[
     Step::new("check", check::all).within(150),
     Step::new("rust", rust).within(540),
@@ -452,11 +453,12 @@ fn zoo() -> Result<()> {
     Ok(())
 }
 
-/// Whole models against eager PyTorch: compiled by ours, and, of some, by ExecuTorch's own compiler, which takes most of the
-/// time, and lifted and compiled again. Programs of our compiler run in ExecuTorch's runtime too. And models that ExecuTorch
-/// lowered for XNNPACK, against its results, decoders that it or transformers exported, and a few architectures of the zoo.
+/// Compares whole models with eager PyTorch. Our compiler compiles them, and ExecuTorch's compiles a few, which takes most
+/// of the time. Programs are also lifted and compiled again. Those of our compiler run in ExecuTorch's runtime too. Then
+/// come models that ExecuTorch lowered for XNNPACK, against its results; decoders that it or transformers exported; and a
+/// few architectures of the zoo.
 ///
-/// A sixth of them all, one of each other kind, others with each commit: `models-whole` takes all.
+/// Takes a sixth of the models and one of each other kind, chosen by the commit. `models-whole` takes all.
 fn models() -> Result<()> {
     setup::one("python")?;
     // Without git's history it is the first.

@@ -33,12 +33,12 @@ pub struct Outcome {
 pub enum Sizes {
     /// All sizes.
     Static,
-    /// All sizes, except those of the inputs that are greater than 1: equal ones are one symbol. Cases that depend on a
-    /// size that must be known are left out.
+    /// Sizes of inputs up to 1, and all other sizes. Larger sizes of inputs are symbols; equal ones share a symbol.
+    /// Cases that depend on a static size are left out.
     Symbolic,
-    /// As `Symbolic`, but sizes of 0 are unknown too, and any unknown size may be 0 as far as the compiler knows.
+    /// As `Symbolic`, but inputs' sizes of 0 are symbols too, and any symbol may be 0.
     PossiblyEmpty,
-    /// All sizes. Floating-point numbers come from inputs, so that only the run knows them.
+    /// All sizes. Floating-point numbers come from inputs, so their values are known only at run time.
     StaticWithNumbers,
 }
 
@@ -69,7 +69,8 @@ pub fn run(family: &str, sizes: Sizes, filter: &str) -> Result<Outcome, BadCase>
     Ok(outcome)
 }
 
-/// Runs a case on the reference operators and, with sizes that may be 0, on the CPU backend too; false if it is left out.
+/// Runs a case on the reference operators and, for `PossiblyEmpty`, on the CPU backend too. Returns false if it is left
+/// out.
 fn run_case(case: &Case, sizes: Sizes) -> Result<bool, String> {
     let mut inputs = Vec::new();
     let model = model(case, sizes, &mut inputs)?;

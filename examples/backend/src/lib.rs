@@ -5,7 +5,7 @@
 //! [`DeviceRuntime`] runs the same payloads on a [`Device`], which is simulated: it has memory of its own, works while the host
 //! does something else, and keeps running sums. It shows every feature of a backend beyond host slices.
 //!
-//! [`ScaleAdd`] is a backend of another kind: it gives operators instead of payloads, and has no half that runs.
+//! [`ScaleAdd`] is a backend of another kind: it gives operators instead of payloads, and has no run-time half.
 #![forbid(unsafe_code)]
 
 mod device;

@@ -1,5 +1,5 @@
-//! A backend that gives operators: it has no payload and no half that runs. It computes `x + y * scale` by one operator of its own,
-//! whose kernel is registered with the runtime, as `cortex_m::*` and `cadence::*` are.
+//! A backend that gives operators: it has no payload and no run-time half. It computes `x + y * scale` by one operator of its own.
+//! The kernel of the operator is registered with the runtime, as those of `cortex_m::*` and `cadence::*` are.
 
 use rushlight::compiler::partition::{Backend, Canonical, Claim, Claims, Compiled, Part};
 use rushlight::compiler::passes::rewrite;
@@ -13,7 +13,7 @@ const SCALE_ADD: &str = "testing::scale_add(Tensor x, Tensor y, float scale) -> 
 
 const NAME: &str = "testing::scale_add";
 
-/// The half that compiles. Programs need [`SCALE_ADD_OPS`] to run.
+/// The ahead-of-time half. Programs need [`SCALE_ADD_OPS`] to run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ScaleAdd;
 
@@ -31,7 +31,7 @@ impl Backend for ScaleAdd {
         for node in canonical.nodes().filter(|node| !canonical.is_claimed(*node)) {
             if let Some(ScaledSum { value, product, .. }) = scaled_sum(canonical.graph, node) {
                 claims.set(node, Claim::Take);
-                // The product was refused when it was met.
+                // The multiplication comes before the addition, and was refused. This claim replaces the refusal.
                 let is_alone = users.get(&value).is_some_and(|users| users.iter().all(|user| *user == Some(node)));
                 claims.set(product, if is_alone { Claim::Inner } else { Claim::Copy });
             } else if canonical.graph.nodes[node].op.name() == aten::RELU {
@@ -50,7 +50,7 @@ impl Backend for ScaleAdd {
     }
 }
 
-/// Puts the operator in the place of sums, and drops their products.
+/// Replaces additions by the operator. Multiplications without another user are removed.
 fn fuse(model: &mut Model) -> std::result::Result<(), Error> {
     rewrite(model, |builder, node| {
         let Some(ScaledSum { x, y, scale, .. }) = scaled_sum(builder.graph, node) else { return Ok(Action::Keep) };
@@ -65,7 +65,7 @@ struct ScaledSum {
     x: ValueId,
     y: ValueId,
     scale: f64,
-    /// The product, and its node.
+    /// The result of the multiplication, and its node.
     value: ValueId,
     product: NodeId,
 }

@@ -13,13 +13,13 @@ use crate::source::{Crate, files};
 /// The uses that may close a circle within a folder: `user -> used: reason`. A user may be `folder/*`.
 const KNOWN: &str = "xtask/circles.txt";
 
-/// The most uses of a circle that are printed.
+/// Maximum number of printed uses of a circle.
 const MAX_PRINTED: usize = 20;
 
 /// A file, and one that it uses.
 type Use = (PathBuf, PathBuf);
 
-/// Fails if a circle is closed by a use that [`KNOWN`] does not name, or if that names one that closes none.
+/// Fails if a use that [`KNOWN`] does not name closes a circle, or if [`KNOWN`] names a use that closes none.
 pub fn check() -> Result<()> {
     let text = fs::read_to_string(root().join(KNOWN)).with_context(|| format!("cannot read {KNOWN}"))?;
     let known = text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
@@ -34,7 +34,7 @@ pub fn check() -> Result<()> {
         through_folders.for_each(|circle| describe(&circle, &uses, &mut wrong));
         let within_folders = circles(&unknown).into_iter().filter(|circle| folders(circle).len() == 1);
         within_folders.for_each(|circle| describe(&circle, &unknown, &mut wrong));
-        // A use that is known closes a circle if it does so beside those that are not.
+        // A known use closes a circle if it does so together with the unknown ones.
         for (known, closing) in known.iter().zip(&mut closing) {
             let named: Vec<&Use> = uses.iter().filter(|one| known.names(one)).collect();
             if !named.is_empty() {

@@ -4,7 +4,7 @@ use rushlight_graph::{Action, Builder, Error, Model, NodeId, Pass};
 
 use super::dce::EliminateDeadCode;
 
-/// Rewrites the nodes of a model as [`Model::rewrite`] does, and removes what nothing uses then.
+/// Rewrites the nodes of a model as [`Model::rewrite`] does, and removes nodes that then have no user.
 ///
 /// # Errors
 /// Errors of `visit`.

@@ -97,8 +97,8 @@ fn a_back_end_that_refuses_everything_leaves_the_portable_program() {
 #[test]
 fn every_back_end_is_shown_the_canonical_form() {
     for (name, model) in models() {
-        // The first and the last form of each method that the backend is shown. In the last, no composite is left that no
-        // backend claims.
+        // The first and the last form of each method that the backend is shown. In the last form, some backend claims
+        // each composite.
         let shown = |others_before: bool, others_behind: bool| {
             let spy = Refusing::default();
             let shown = spy.shown.clone();

@@ -1,4 +1,5 @@
-//! Windows of tensors that have no elements in some calls. Such a window may begin behind the end of its tensor's memory.
+//! Tests windows of tensors that have no elements in some calls. Such a window may begin past the end of its tensor's
+//! memory.
 
 use std::fmt::Write as _;
 
@@ -8,10 +9,10 @@ use rushlight_cpu_compile::Cpu;
 use rushlight_graph::Model;
 use rushlight_graph::text::Contents;
 
-/// Size of the dimension that the windows are of.
+/// Size of the dimension that the windows select from.
 const ROWS: usize = 3;
 
-/// Sizes of the input: `s0` is 0 to 4, and `s1` only 0, as a program's bounds say it.
+/// Sizes of the input. `s0` may be 0 to 4; the bounds of `s1` allow only 0.
 const SHAPES: [&[&str]; 7] = [
     &["s0", "3"],
     &["3", "s0"],
@@ -54,7 +55,7 @@ fn windows(shape: &[&str], dim: usize) -> Model {
     Model::parse(&text, &Contents::default()).unwrap()
 }
 
-/// The element of `x` at each index of a tensor of these sizes, in row-major order. `place` maps its indices to those of `x`.
+/// Gathers elements of `x` to a tensor of these sizes, in row-major order. `place` maps its indices to those of `x`.
 fn gathered(sizes: &[usize], place: impl Fn(&[usize]) -> Vec<usize>, x: (&[usize], &[f32])) -> Vec<f32> {
     let element = |mut number: usize| {
         let mut index = vec![0; sizes.len()];

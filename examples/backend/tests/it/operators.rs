@@ -1,5 +1,5 @@
-//! A backend that gives operators: its program calls them, a registered kernel runs them, and reports, memory plans and debug maps
-//! are those of any other node.
+//! A backend that gives operators. Its program calls them, and a registered kernel runs them. Reports, memory plans and debug maps
+//! treat them like any other node.
 
 use rushlight::compiler::partition::{Backend, Claim, Claims, Compiled as Given, Part};
 use rushlight::compiler::partition::{Canonical, Fate};
