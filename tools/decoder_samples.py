@@ -140,7 +140,7 @@ def expected(model):
     return {"prompt": prompt, "logits": rounded(logits[0]), "greedy": greedy, "last": rounded(logits[1])}
 
 
-# What the attention below notes of each call: differences to add to keys and values, and their steps.
+# The record of each call of the attention below: differences to add to keys and values, and their steps.
 TRACE = []
 
 

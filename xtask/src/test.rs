@@ -210,7 +210,7 @@ fn loom() -> Result<()> {
     run(loom.env("RUSTFLAGS", "--cfg loom"))
 }
 
-/// Where the `hostile` tests run along with others, and in an emulator.
+/// Numbers of mutations if the `hostile` tests run along with others, and in an emulator.
 const FEW_MUTATIONS: &str = "2000";
 const EMULATED_MUTATIONS: &str = "100";
 

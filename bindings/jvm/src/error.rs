@@ -9,7 +9,7 @@ use rushlight::options::OptionError;
 use rushlight::{Code, Error, MissingOperator};
 use rushlight_bindings_common::ErrorParts;
 
-/// Why a call failed.
+/// The error of a call.
 #[derive(Debug)]
 pub enum Problem {
     /// An error of the library or of the binding.

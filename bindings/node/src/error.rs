@@ -7,7 +7,7 @@ use rushlight_js_plain::{Plain, own_error};
 
 use crate::into_js::IntoJs;
 
-/// Why a call failed.
+/// The error of a call.
 #[derive(Debug)]
 pub enum Problem {
     Library(rushlight::Error),

@@ -1,4 +1,4 @@
-//! Where panics end: at whatever Python calls.
+//! Stops panics in functions that Python calls.
 
 use pyo3::prelude::*;
 use rushlight_bindings_common::caught;

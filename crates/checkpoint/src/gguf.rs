@@ -55,7 +55,7 @@ pub fn vocabulary(bytes: &[u8]) -> Result<Option<Vec<u8>>, Error> {
     Ok(Some(file))
 }
 
-/// Where the header has the number of tensors.
+/// The bytes of the header with the number of tensors.
 const TENSOR_COUNT: Range<usize> = 8..16;
 
 /// A parsed file.
@@ -69,7 +69,7 @@ pub struct Gguf {
 const MAX_DIMS: u32 = 4;
 /// Maximum bytes of a name.
 const MAX_NAME: u64 = 1 << 16;
-/// Where tensors begin, unless the file says otherwise.
+/// Alignment of tensors, unless the file has another.
 const ALIGNMENT: u64 = 32;
 
 /// A tensor as the table has it.

@@ -401,9 +401,9 @@ impl Scheduler {
         reading.min_by_key(|(index, answer)| (rank(answer), *index)).map(|(index, _)| index)
     }
 
-    /// Returns a session of the job's owner, with the adapter of the job or the model's own: the one that knows most of the prompt,
-    /// a copy of one that is in use, or a new one. While there is room, a conversation is not forgotten for another that only begins
-    /// alike.
+    /// Returns a session of the job's owner, with the adapter of the job or else the model's own. It is the session that knows most
+    /// of the prompt, a copy of one that is in use, or a new one. While there is room, a conversation is not forgotten for another
+    /// that only begins alike.
     fn session_for(&mut self, prompt: &[u32], job: &Job) -> Result<Session> {
         let adapter = job.adapter.as_ref().or(self.model.adapter()).cloned();
         let is_fit = |owner: &Owner, session: &Session| {

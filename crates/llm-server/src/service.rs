@@ -23,7 +23,7 @@ use crate::queue::{Full, Gone, Sender, Waits};
 /// Options of a server: its address, and its limits.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where it listens: this machine alone by default. Port 0 is one that is free.
+    /// The address to listen on; by default one that only the same machine reaches. Port 0 selects a free port.
     pub address: SocketAddr,
     /// The model's name in requests and responses.
     pub model_name: String,

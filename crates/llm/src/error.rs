@@ -10,7 +10,7 @@ use rushlight_checkpoint::lora;
 /// A result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a call failed.
+/// The error of a call.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {

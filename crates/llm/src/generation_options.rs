@@ -1,6 +1,6 @@
 //! The options of generating text, by name.
 //!
-//! The command line, the server and the bindings of all languages offer the rows of the table: an option of the sampler is
+//! The command line, the server and the bindings of all languages offer the rows of the table. An option of the sampler is
 //! a field of [`Sampling`] and a row here.
 
 use std::collections::BTreeSet;

@@ -21,7 +21,7 @@ impl<'r, 'm> Execution<'r, 'm> {
     /// else runs in one execution after the other.
     ///
     /// # Errors
-    /// That of the first execution that fails, with which all end; `InvalidArgument` for executions of different methods.
+    /// The error of the first execution that fails, which ends all; `InvalidArgument` for executions of different methods.
     pub fn finish_batch(
         mut batch: Vec<Self>,
         tracer: &mut (impl EventTracer + ?Sized),

@@ -15,13 +15,13 @@ use crate::source::open_shared;
 /// The tokenizer that a program carries among its named data, where `rushlight_llm` finds it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ProgramTokenizer {
-    /// That of the folder or the GGUF file of the language model, if it has one; an exported program carries none.
+    /// The tokenizer in the folder or the GGUF file of the language model, if it has one; an exported program carries none.
     #[default]
     OfModel,
     /// None.
     Omitted,
-    /// That of a folder or a file: `tokenizer.json` with its settings beside it, `tokenizer.model`, `tekken.json`, or with the
-    /// feature `llm` a `.gguf`.
+    /// The tokenizer in a folder or a file: `tokenizer.json` with its settings beside it, `tokenizer.model`, `tekken.json`, or
+    /// with the feature `llm` a `.gguf`.
     Of(PathBuf),
 }
 

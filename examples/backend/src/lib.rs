@@ -1,7 +1,7 @@
 //! A backend that uses nothing but Rushlight's public interface: it takes additions, multiplications and ReLUs of `f32`
 //! tensors of one shape, and runs a whole chain of them element by element, without intermediate tensors.
 //!
-//! [`Chain`] is the half that compiles; [`ChainRuntime`] is the half that runs the result. They agree on a [`Payload`].
+//! [`Chain`] is the ahead-of-time half, and [`ChainRuntime`] the run-time half. They agree on a [`Payload`].
 //! [`DeviceRuntime`] runs the same payloads on a [`Device`], which is simulated: it has memory of its own, works while the host
 //! does something else, and keeps running sums. It shows every feature of a backend beyond host slices.
 //!
@@ -31,7 +31,7 @@ pub use scale_add::{SCALE_ADD_OPS, ScaleAdd};
 /// The name that both halves go by.
 pub const NAME: &str = "ChainBackend";
 
-/// The half that compiles.
+/// The ahead-of-time half.
 #[derive(Debug)]
 pub struct Chain {
     name: String,

@@ -25,7 +25,7 @@ struct Token {
   Span<const double> top_log_probabilities;
 };
 
-// How text is generated, with the defaults of all languages, until the model ends the answer or the context is full.
+// Options of an answer, with the defaults of all languages. It ends when the model ends it, or when the context is full.
 struct GenerateOptions {
   // Maximum number of tokens; 0: as many as the context has room for.
   size_t max_new_tokens = 0;

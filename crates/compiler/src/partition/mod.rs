@@ -99,10 +99,10 @@ pub trait Backend: fmt::Debug + Send {
         false
     }
 
-    /// Returns the operators that [`compile`](Self::compile) may give instead of a payload. An entry is the schema of an operator
-    /// of the backend's own, such as `cortex_m::quantized_add(Tensor self, Tensor other, int shift) -> Tensor`, or the name of an
-    /// operator that the compiler knows, such as `aten::permute_copy`. A program calls their out variants. A schema without one
-    /// gets ExecuTorch's name for it (`cortex_m::quantized_add.out`).
+    /// Returns the operators that [`compile`](Self::compile) may give instead of a payload. Operators of the backend's own are
+    /// schemas, such as `cortex_m::quantized_add(Tensor self, Tensor other, int shift) -> Tensor`. Operators that the compiler
+    /// knows are names, such as `aten::permute_copy`. A program calls their out variants. A schema without one gets ExecuTorch's
+    /// name for it (`cortex_m::quantized_add.out`).
     fn operators(&self) -> &'static [&'static str] {
         &[]
     }

@@ -23,9 +23,9 @@ pub(crate) use call::{Rows, SessionCall};
 /// The second input holds positions: one number is the position of the first token, several numbers are the positions
 /// of all tokens. A program without it has no KV cache, and computes the whole context at each call.
 ///
-/// Prompts may have rows of embeddings, such as those of images and sound, if a program has two methods in place of `forward`:
-/// `token_embedding(tokens: i64[1, T]) -> f32[1, T, dim]`, and `text_decoder(embeddings: f32[1, T, dim], positions: i64)` with the
-/// output of `forward`. ExecuTorch's multimodal programs have these.
+/// A program whose prompts may have rows of embeddings, such as those of images and sound, has two methods in place of `forward`.
+/// `token_embedding(tokens: i64[1, T]) -> f32[1, T, dim]` returns the rows of tokens. `text_decoder(embeddings: f32[1, T, dim],
+/// positions: i64)` has the output of `forward`. ExecuTorch's multimodal programs have the same two.
 ///
 /// If a program's method `returns_hidden_states` returns true, it returns the hidden states of all tokens, `[1, T, hidden]`, in place
 /// of logits. Such a program computes embeddings ([`Session::embed`](crate::Session::embed)), and generates nothing.

@@ -1,4 +1,4 @@
-//! Where `save` and `write_file` write: not over what a program was compiled from.
+//! `save` and `write_file` do not overwrite the files that a program was compiled from.
 #![cfg(feature = "compile")]
 
 use std::fs;

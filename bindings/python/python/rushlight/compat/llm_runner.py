@@ -20,18 +20,18 @@ _TOP_P = 0.9
 
 @dataclasses.dataclass(repr=False)
 class GenerationConfig:
-    """How text is generated."""
+    """Options of text generation."""
 
-    # Whether the callback gets the prompt first.
+    # True if the callback gets the prompt first.
     echo: bool = True
     # -1 for as many as fit.
     max_new_tokens: int = -1
-    # Whether it is a run to warm up. Nothing is printed either way.
+    # True for a run to warm up. Nothing is printed in either case.
     warming: bool = False
-    # The most tokens of the prompt and the answer; -1 for as many as fit.
+    # Maximum number of tokens of the prompt and the answer; -1 for as many as fit.
     seq_len: int = -1
     temperature: float = 0.8
-    # How often BOS and EOS are put around the prompt.
+    # Numbers of BOS before the prompt and EOS after it.
     num_bos: int = 0
     num_eos: int = 0
     ignore_eos: bool = False

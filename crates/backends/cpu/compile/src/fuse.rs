@@ -1,4 +1,4 @@
-//! Which nodes are computed together.
+//! Selects the nodes that are computed together.
 
 use rushlight_cpu_payload::{Activation, Affine, Binary, FakeQuantize};
 use rustc_hash::{FxHashMap, FxHashSet};

@@ -165,7 +165,7 @@ impl Shapes {
         self.dims.get(tensor.first..tensor.first + tensor.rank).unwrap_or_default()
     }
 
-    /// Where a tensor begins in its buffer, and its number of elements.
+    /// Returns the offset of a tensor in its buffer, and its number of elements.
     pub fn span(&self, tensor: u32) -> (usize, usize) {
         let tensor = self.tensors.get(tensor as usize).copied().unwrap_or_default();
         (tensor.offset, tensor.len)

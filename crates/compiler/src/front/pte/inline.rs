@@ -16,7 +16,7 @@ impl Method<'_, '_> {
     /// that it writes.
     ///
     /// # Errors
-    /// Why it cannot; no node has been added then, and the call can stay.
+    /// The error of the translation. No node is added then, and the call can stay.
     pub(super) fn inline(
         &mut self,
         importer: Importer,

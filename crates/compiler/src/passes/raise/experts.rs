@@ -94,7 +94,7 @@ impl Match {
         Self::of_operands(graph, left, right, 1).or_else(|| Self::of_operands(graph, right, left, 2))
     }
 
-    /// That of rows, which have one element in their dimension `single`, and of matrices, which are summed over in it.
+    /// Matches a GEMM of rows, whose dimension `single` has one element, with matrices, which are summed over it.
     fn of_operands(graph: &Graph, rows: ValueId, matrices: ValueId, single: usize) -> Option<Self> {
         if !graph.tensor(rows).ok()?.shape.get(single)?.is(1) {
             return None;

@@ -120,7 +120,7 @@ impl Lowering<'_> {
         self.cached.insert(value, CachedRows { elements, qparams: None, are_nibbles: false });
     }
 
-    /// Where a value is stored in 16 bits; `None` if it is stored otherwise.
+    /// Returns the view of a value that is stored in 16 bits; `None` for other values.
     pub(super) fn half_view(&self, value: ValueId) -> Option<View> {
         let rows = self.cached.get(&value)?;
         rows.elements.half.map(|_| rows.elements.clone())
@@ -139,7 +139,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Where rows are stored in 16 bits which an operator only widens; `None` if it does anything else.
+    /// Returns the view of rows in 16 bits that an operator only widens; `None` for other operators.
     pub(super) fn widened_rows(&self, elementwise: &Elementwise) -> Option<View> {
         match elementwise {
             Elementwise::Cast { x, to: ScalarType::Float, .. } => self.half_view(*x),

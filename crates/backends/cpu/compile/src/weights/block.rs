@@ -22,7 +22,7 @@ impl Block {
         if size >= LARGE
             && let Ok(block) = MmapOptions::new().len(size).map_anon()
         {
-            // Where there are no large pages, small ones do.
+            // Without large pages, the system uses small ones.
             #[cfg(target_os = "linux")]
             let _ = block.advise(memmap2::Advice::HugePage);
             return Self::Mapped(block);
