@@ -4,9 +4,10 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::any::Any;
+use core::fmt;
 use core::task::Poll;
 
-use crate::error::{Error, Result};
+use crate::error::{Detail, Error, Result};
 use crate::fault::Fault;
 
 /// One state of a delegate, such as a KV cache, an accumulator or a device buffer.
@@ -48,8 +49,35 @@ pub trait State: Any + Send {
 pub struct StateInfo<'a> {
     /// Delegates of one backend with the same key, in any method of a program, share the state.
     pub key: &'a str,
-    /// Maximum bytes of the state, for memory limits.
+    /// Maximum bytes of the state, for memory limits. All delegates that share the state declare the same.
     pub bytes: usize,
+}
+
+/// The name of a state in an error, `backend/key`. It has at most 47 bytes; the end of a longer name is cut off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StateName {
+    text: [u8; 47],
+    len: u8,
+}
+
+impl StateName {
+    fn new(backend: &str, key: &str) -> Self {
+        let mut name = Self { text: [0; 47], len: 0 };
+        for char in backend.chars().chain(['/']).chain(key.chars()) {
+            let start = usize::from(name.len);
+            let Some(to) = name.text.get_mut(start..start + char.len_utf8()) else { break };
+            char.encode_utf8(to);
+            name.len += char.len_utf8() as u8;
+        }
+        name
+    }
+}
+
+impl fmt::Display for StateName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = self.text.get(..usize::from(self.len)).unwrap_or_default();
+        f.write_str(str::from_utf8(text).unwrap_or_default())
+    }
 }
 
 /// All delegate states of one session, by backend and key.
@@ -70,6 +98,17 @@ struct Entry {
     key: String,
     bytes: usize,
     state: Box<dyn State>,
+}
+
+impl Entry {
+    /// Fails if a delegate declares other bytes than the state has.
+    fn check(&self, declared: usize) -> Result<()> {
+        if self.bytes == declared {
+            return Ok(());
+        }
+        let name = StateName::new(&self.backend, &self.key);
+        Err(Detail::StateBytes { name, expected: self.bytes, got: declared }.into())
+    }
 }
 
 /// Magic number of saved states.
@@ -193,11 +232,14 @@ impl States {
         self.entries.iter().position(is_it)
     }
 
-    /// Makes the declared states of a delegate that do not exist yet.
+    /// Makes the declared states of a delegate that do not exist yet. Fails if a state exists with other bytes: its
+    /// delegates may be written in languages that do not check the bounds of its memory.
     pub(crate) fn add(&mut self, backend: &str, delegate: &mut dyn super::Delegate) -> Result<()> {
         let mut index = 0;
         while let Some(info) = delegate.state(index) {
-            if self.position(backend, info.key, 0).is_none() {
+            if let Some(entry) = self.position(backend, info.key, 0).and_then(|index| self.entries.get(index)) {
+                entry.check(info.bytes)?;
+            } else {
                 let Some(limit) = self.limit.checked_sub(info.bytes) else {
                     return Err(Error::fault(Fault::LimitedMemory, info.bytes, self.limit));
                 };
@@ -218,16 +260,17 @@ impl States {
 /// Maximum number of states of one delegate.
 pub(crate) const MAX_STATES: usize = 4096;
 
-impl core::fmt::Debug for States {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+impl fmt::Debug for States {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let keys = self.entries.iter().map(|entry| (&entry.backend, &entry.key));
         f.debug_list().entries(keys).finish()
     }
 }
 
-/// The key of a delegate's state, and its index at the last lookup.
+/// The key and the declared bytes of a delegate's state, and its index at the last lookup.
 pub(crate) struct StateSlot {
     key: String,
+    bytes: usize,
     hint: usize,
 }
 
@@ -235,7 +278,7 @@ impl StateSlot {
     /// Returns the slots of all states that a delegate declares.
     pub(crate) fn of(delegate: &dyn super::Delegate) -> Vec<Self> {
         let infos = (0..MAX_STATES).map_while(|index| delegate.state(index));
-        infos.map(|info| Self { key: info.key.into(), hint: 0 }).collect()
+        infos.map(|info| Self { key: info.key.into(), bytes: info.bytes, hint: 0 }).collect()
     }
 }
 
@@ -247,19 +290,20 @@ pub struct CallStates<'c> {
 }
 
 impl CallStates<'_> {
-    /// State `index`. Fails if the session has no such state, or one of another type.
+    /// State `index`. Fails if the session has no such state, or one of another type or with other declared bytes.
     pub fn get<T: State>(&mut self, index: usize) -> Result<&mut T> {
         let slot = self.slots.get_mut(index).ok_or(Fault::NoState)?;
         let states = self.states.as_mut().ok_or(Fault::NoState)?;
         slot.hint = states.position(self.backend, &slot.key, slot.hint).ok_or(Fault::NoState)?;
         let entry = states.entries.get_mut(slot.hint).ok_or(Fault::NoState)?;
+        entry.check(slot.bytes)?;
         let state: &mut dyn Any = entry.state.as_mut();
         state.downcast_mut().ok_or_else(|| Fault::StateType.into())
     }
 }
 
-impl core::fmt::Debug for CallStates<'_> {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+impl fmt::Debug for CallStates<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CallStates").field("len", &self.slots.len()).finish_non_exhaustive()
     }
 }

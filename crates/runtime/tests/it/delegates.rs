@@ -222,7 +222,10 @@ impl Delegate for Adder {
     }
 
     fn state(&self, index: usize) -> Option<StateInfo<'_>> {
-        (index == 0 && !self.key.is_empty()).then_some(StateInfo { key: &self.key, bytes: 4 })
+        // A payload `KEY+` declares the state `KEY` with twice the bytes.
+        let key = self.key.trim_end_matches('+');
+        let bytes = if key == self.key { 4 } else { 8 };
+        (index == 0 && !key.is_empty()).then_some(StateInfo { key, bytes })
     }
 
     fn new_state(&mut self, _: usize) -> Result<Box<dyn State>> {
@@ -623,6 +626,38 @@ fn methods_share_states_and_sessions_do_not() -> Result<()> {
             (0, Code::MemoryAllocationFailed)
         );
     }
+    Ok(())
+}
+
+#[test]
+fn delegates_that_share_a_state_declare_the_same_bytes() -> Result<()> {
+    let is_refused = |error: Error, expected: usize, got: usize| {
+        let text = format!("the state {ID}/cache, which delegates share: expected {expected}, got {got}");
+        assert_eq!(error.code, Code::InvalidProgram);
+        assert!(error.to_string().contains(&text), "{error}");
+    };
+    let backend = Simulated::default();
+    // In one method.
+    for (payloads, expected, got) in [([b"hcache" as &[u8], b"hcache+"], 4, 8), ([b"0cache+", b"0cache"], 8, 4)] {
+        let block = file(vec![method("forward", &payloads.map(Do::Delegate), false)]);
+        is_refused(load(&block, "forward", &backend).unwrap_err(), expected, got);
+    }
+    // In two methods.
+    let block = file(vec![
+        method("small", &[Do::Delegate(b"hcache")], false),
+        method("large", &[Do::Delegate(b"hcache+")], false),
+    ]);
+    let mut small = load_with(&block, "small", &backend, &[], true)?;
+    let mut large = load_with(&block, "large", &backend, &[], true)?;
+    let mut states = States::new();
+    small.add_states(&mut states)?;
+    is_refused(large.add_states(&mut states).unwrap_err(), 4, 8);
+    assert_eq!((states.len(), states.size()), (1, 4));
+    // A method whose states were not added finds the smaller one.
+    let ran = large.start_in(&mut states, &input(), &mut []).and_then(|execution| execution.finish().map(drop));
+    is_refused(ran.unwrap_err(), 4, 8);
+    // The state is as before.
+    assert_eq!(small.start_in(&mut states, &input(), &mut [])?.finish()?.tensor(0)?.as_slice::<f32>()?[0], 2.0);
     Ok(())
 }
 
