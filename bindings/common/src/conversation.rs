@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use rushlight::{Code, MissingOperator, ModuleBuilder};
 #[cfg(feature = "grammar")]
 use rushlight_llm::GrammarCompiler;
-use rushlight_llm::options::{OptionError, Options as _};
+use rushlight_llm::options::{OptionError, OptionValue, Options as _};
 use rushlight_llm::{Adapter, Error, GenerationOptions, Generator, Model, Sampling, Session, Tokenizer};
 
 use crate::error::ErrorParts;
@@ -190,7 +190,8 @@ impl Conversation {
     /// Adds a prompt. Returns the answer before its first step.
     fn start<L: Listener>(&mut self, request: &Request, listener: &mut L) -> Result<Generator, L::Error> {
         let tokens = self.encoded(&request.prompt, request.num_bos, request.num_eos)?;
-        let options = self.options(request, self.session.position() + tokens.len())?;
+        let room = self.room(request, self.session.position() + tokens.len())?;
+        let options = options(request, room).map_err(Problem::from)?;
         let generation = options.generation(&self.tokenizer).map_err(Problem::from)?;
         #[cfg(feature = "grammar")]
         let constraint =
@@ -210,18 +211,7 @@ impl Conversation {
         Ok(generator)
     }
 
-    /// Returns the options of an answer after `occupied` tokens. They begin as those of ExecuTorch's runner, with a seed
-    /// from the clock; the options of the request replace them.
-    fn options(&self, request: &Request, occupied: usize) -> Result<GenerationOptions, Problem> {
-        let sampling =
-            Sampling { temperature: request.temperature, top_p: TOP_P, seed: now() as u64, ..Sampling::GREEDY };
-        let mut options = GenerationOptions::of(sampling);
-        options.set("max_new_tokens", self.room(request, occupied)?)?;
-        request.options.iter().try_for_each(|(name, value)| options.set_text(name, value))?;
-        Ok(options)
-    }
-
-    /// Returns the maximum number of tokens of an answer after `occupied` tokens.
+    /// Returns the number of tokens that fit after `occupied` tokens.
     fn room(&self, request: &Request, occupied: usize) -> Result<usize, Problem> {
         let context = self.model.limits().max_context_len;
         let capacity = usize::try_from(request.seq_len).map_or(context, |seq_len| seq_len.min(context));
@@ -229,7 +219,7 @@ impl Conversation {
         if room == 0 {
             return Err(Problem::NoRoom { capacity, occupied });
         }
-        Ok(usize::try_from(request.max_new_tokens).map_or(room, |most| most.min(room)))
+        Ok(room)
     }
 
     fn encoded(&self, prompt: &str, num_bos: i32, num_eos: i32) -> Result<Vec<u32>, Problem> {
@@ -242,7 +232,55 @@ impl Conversation {
     }
 }
 
+/// Returns the options of an answer of at most `room` tokens. They begin as those of ExecuTorch's runner, with a seed from
+/// the clock; the options of the request replace them.
+fn options(request: &Request, room: usize) -> Result<GenerationOptions, OptionError> {
+    let sampling = Sampling { temperature: request.temperature, top_p: TOP_P, seed: now() as u64, ..Sampling::GREEDY };
+    let mut options = GenerationOptions::of(sampling);
+    options.set("max_new_tokens", usize::try_from(request.max_new_tokens).unwrap_or(room))?;
+    request.options.iter().try_for_each(|(name, value)| options.set_text(name, value))?;
+    // A longer answer would fill the context before its last token is read.
+    let has_room = matches!(options.get("max_new_tokens")?, OptionValue::Integer(count) if count <= room as i128);
+    if !has_room {
+        options.set("max_new_tokens", room)?;
+    }
+    Ok(options)
+}
+
 /// Milliseconds since the epoch.
 fn now() -> u128 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_option_makes_an_answer_longer_than_its_room() {
+        let most = |max_new_tokens: i32, named: Option<&str>| {
+            let request = Request {
+                prompt: String::new(),
+                seq_len: -1,
+                max_new_tokens,
+                echo: false,
+                temperature: 0.0,
+                num_bos: 0,
+                num_eos: 0,
+                options: named.map(|value| ("max_new_tokens".to_owned(), value.to_owned())).into_iter().collect(),
+            };
+            options(&request, 8).unwrap().get("max_new_tokens").unwrap()
+        };
+        let cases = [
+            (-1, None, 8_usize),
+            (5, None, 5),
+            (9, None, 8),
+            (5, Some("7"), 7),
+            (5, Some("9"), 8),
+            (-1, Some("1000000"), 8),
+        ];
+        for (max_new_tokens, named, expected) in cases {
+            assert_eq!(most(max_new_tokens, named), expected.into(), "{max_new_tokens}, {named:?}");
+        }
+    }
 }
