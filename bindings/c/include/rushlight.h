@@ -1301,8 +1301,8 @@ struct rl_status *rl_llm_load(const char *path,
                               const struct rl_load_options *options,
                               struct rl_llm **llm);
 
-// Gives the sessions that are made from now on a LoRA adapter: the folder in which PEFT saved it,
-// whose effect `scale` multiplies. NULL: none.
+// Sets the LoRA adapter of the sessions that are made after this call. `folder` is the folder in
+// which PEFT saved it, or NULL for no adapter. `scale` multiplies the adapter's effect.
 //
 // Errors: `RL_NOT_SUPPORTED` for a program that was compiled without a `lora_rank`.
 struct rl_status *rl_llm_set_adapter(struct rl_llm *llm,

@@ -155,7 +155,7 @@ pub unsafe extern "C" fn rl_llm_load(
                 Tokenizer::open(unsafe { self::path(tokenizer, "tokenizer") }?)?
             };
             let inner = Inner {
-                model: Model::new(module)?,
+                model: Model::new(module).map_err(explained)?,
                 tokenizer,
                 #[cfg(feature = "grammar")]
                 grammars: None,
@@ -169,8 +169,8 @@ pub unsafe extern "C" fn rl_llm_load(
     })
 }
 
-/// Gives the sessions that are made from now on a LoRA adapter: the folder in which PEFT saved it, whose effect `scale`
-/// multiplies. NULL: none.
+/// Sets the LoRA adapter of the sessions that are made after this call. `folder` is the folder in which PEFT saved it, or
+/// NULL for no adapter. `scale` multiplies the adapter's effect.
 ///
 /// Errors: `RL_NOT_SUPPORTED` for a program that was compiled without a `lora_rank`.
 #[unsafe(no_mangle)]
@@ -267,7 +267,11 @@ pub unsafe extern "C" fn rl_llm_session_new(llm: *mut rl_llm, session: *mut *mut
     guard(|| {
         // SAFETY: NULL or a live model.
         let llm = unsafe { reference(llm, "llm") }?;
-        let make = || Ok(rl_llm_session(Mutex::new(locked(&llm.0, "language model")?.model.session()?)));
+        let make = || {
+            callback::forget();
+            let made = locked(&llm.0, "language model")?.model.session().map_err(explained)?;
+            Ok(rl_llm_session(Mutex::new(made)))
+        };
         // SAFETY: NULL or the caller's variable.
         unsafe { hand_out(session, "session", make) }
     })
@@ -279,7 +283,8 @@ pub unsafe extern "C" fn rl_llm_session_reset(llm: *mut rl_llm, session: *mut rl
     guard(|| {
         // SAFETY: NULL, or live objects.
         let (llm, session) = unsafe { (reference(llm, "llm")?, reference(session, "session")?) };
-        Ok(locked(&session.0, "session")?.reset(&mut locked(&llm.0, "language model")?.model)?)
+        callback::forget();
+        locked(&session.0, "session")?.reset(&mut locked(&llm.0, "language model")?.model).map_err(explained)
     })
 }
 
@@ -293,7 +298,8 @@ pub unsafe extern "C" fn rl_llm_session_rewind(
     guard(|| {
         // SAFETY: NULL, or live objects.
         let (llm, session) = unsafe { (reference(llm, "llm")?, reference(session, "session")?) };
-        Ok(locked(&session.0, "session")?.rewind(&mut locked(&llm.0, "language model")?.model, position)?)
+        callback::forget();
+        locked(&session.0, "session")?.rewind(&mut locked(&llm.0, "language model")?.model, position).map_err(explained)
     })
 }
 
@@ -318,7 +324,10 @@ pub unsafe extern "C" fn rl_llm_session_fork(
     guard(|| {
         // SAFETY: NULL, or a live object.
         let session = unsafe { reference(session, "session") }?;
-        let make = || Ok(rl_llm_session(Mutex::new(locked(&session.0, "session")?.fork()?)));
+        let make = || {
+            callback::forget();
+            Ok(rl_llm_session(Mutex::new(locked(&session.0, "session")?.fork().map_err(explained)?)))
+        };
         // SAFETY: NULL or the caller's variable.
         unsafe { hand_out(fork, "fork", make) }
     })
@@ -345,7 +354,7 @@ pub unsafe extern "C" fn rl_llm_prefill(
         let mut session = locked(&session.0, "session")?;
         let inner = &mut *locked(&llm.0, "language model")?;
         callback::forget();
-        let read = session.prefill(&mut inner.model, tokens)?;
+        let read = session.prefill(&mut inner.model, tokens).map_err(explained)?;
         // SAFETY: NULL, or the caller's variables.
         unsafe {
             if !logits.is_null() {
@@ -399,6 +408,14 @@ pub unsafe extern "C" fn rl_llm_generate(
     })
 }
 
+/// The error of a call, with what a callback returned on this thread as its cause if the error is the module's.
+fn explained(error: rushlight_llm::Error) -> Status {
+    match error {
+        rushlight_llm::Error::Module(error) => callback::explained(error),
+        other => other.into(),
+    }
+}
+
 /// Generates an answer, and passes its text and tokens to the callbacks.
 ///
 /// # Safety
@@ -414,7 +431,7 @@ unsafe fn answer(
     #[cfg(feature = "grammar")]
     let constraint = values.constraint(&inner.tokenizer, inner.model.limits(), &mut inner.grammars)?;
     let Inner { model, tokenizer, .. } = inner;
-    let mut generator = Generator::start(model, session, tokenizer, prompt, generation)?;
+    let mut generator = Generator::start(model, session, tokenizer, prompt, generation).map_err(explained)?;
     #[cfg(feature = "grammar")]
     if let Some(constraint) = constraint {
         generator.constrain(constraint);
@@ -422,7 +439,7 @@ unsafe fn answer(
     // SAFETY: NULL or a live interrupt.
     let interrupt = unsafe { flag(options.interrupt) };
     let is_interrupted = || interrupt.as_ref().is_some_and(rushlight_bindings_common::Flag::is_set);
-    while let Some(step) = generator.step(model, session, tokenizer)? {
+    while let Some(step) = generator.step(model, session, tokenizer).map_err(explained)? {
         // SAFETY: the caller's functions.
         let goes_on = unsafe { report(&step, options) };
         if !goes_on || is_interrupted() {
