@@ -56,9 +56,9 @@ pub struct rl_compile_options {
     /// as the program. May be NULL.
     pub on_progress: rl_progress_fn,
     pub progress_data: *mut c_void,
-    /// `num_named` further options by name, as `rushlight compile --help` lists them with `-` for `_`: `kv_cache`,
-    /// `embeddings`, `max_seq_len`, `full_logits`, `hidden_states`, `lora_rank`, `tokenizer`, `no_tokenizer`, and those of
-    /// the fields above, which they replace.
+    /// `num_named` further options by name: `kv_cache`, `embeddings`, `max_seq_len`, `full_logits`, `hidden_states`,
+    /// `lora_rank`, `tokenizer` and `no_tokenizer`. An option with the name of a field above replaces the field. A list
+    /// takes several options of its name. `rushlight compile --help` describes all options, with `-` for `_`.
     pub named: *const rl_option,
     pub num_named: usize,
 }

@@ -131,7 +131,8 @@ pub struct rl_option {
     pub value: *const c_char,
 }
 
-/// Sets the options of a caller.
+/// Sets the options of a caller. They replace what `target` has: the first value of a list replaces its values, and the
+/// next ones of the same name are appended.
 ///
 /// # Safety
 /// `options` is NULL or has `count` options, which live for the call.
@@ -141,10 +142,17 @@ unsafe fn set_named<T: rushlight::options::Options>(
     count: usize,
 ) -> Result<()> {
     // SAFETY: as the caller promises.
-    for option in unsafe { elements(options, count, "named") }? {
+    let options = unsafe { elements(options, count, "named") }?;
+    let mut lists = Vec::new();
+    for option in options {
         // SAFETY: strings.
         let (name, value) =
             unsafe { (text(option.name, "named->name")?, optional_text(option.value, "named->value")?) };
+        let is_list = T::spec(name).is_ok_and(|spec| spec.field.is_list());
+        if is_list && !lists.contains(&name) {
+            lists.push(name);
+            target.set(name, rushlight::options::OptionValue::None).map_err(rushlight::Error::from)?;
+        }
         let set = match value {
             Some(value) => target.set_text(name, value),
             None => target.set(name, rushlight::options::OptionValue::None),
@@ -383,6 +391,32 @@ mod tests {
             assert_eq!(status.code, Code::Internal as u32);
             assert!(status.message.to_string_lossy().ends_with(text), "{status:?}");
         }
+    }
+
+    #[cfg(feature = "compiler")]
+    #[test]
+    fn named_lists_replace_fields() {
+        use rushlight::options::{CompilerOptions, Options as _};
+
+        let given = |named: &[(&CStr, Option<&CStr>)]| {
+            let mut target = CompilerOptions::default();
+            target.set("backend", "cpu").unwrap();
+            let value = |value: &Option<&CStr>| value.map_or(ptr::null(), CStr::as_ptr);
+            let named: Vec<rl_option> =
+                named.iter().map(|(name, text)| rl_option { name: name.as_ptr(), value: value(text) }).collect();
+            // SAFETY: options that live for the call.
+            unsafe { set_named(&mut target, named.as_ptr(), named.len()) }.unwrap();
+            target.get("backend").unwrap()
+        };
+        let list = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>().into();
+        let default = CompilerOptions::default().get("backend").unwrap();
+        assert_eq!(given(&[]), list(&["cpu"]));
+        assert_eq!(given(&[(c"backend", Some(c"x"))]), list(&["x"]));
+        assert_eq!(
+            given(&[(c"backend", Some(c"x")), (c"quantize", Some(c"int4")), (c"backend", Some(c"y"))]),
+            list(&["x", "y"])
+        );
+        assert_eq!(given(&[(c"backend", Some(c"x")), (c"backend", None)]), default);
     }
 
     #[test]
