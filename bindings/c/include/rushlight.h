@@ -617,7 +617,8 @@ typedef struct rl_state_info {
   // Delegates of one backend with the same key, in any method of a program, share the state. It
   // lives until the function returns.
   const char *key;
-  // Maximum bytes of the state, for memory limits.
+  // Maximum bytes of the state, for memory limits. Delegates of one backend with the same key
+  // declare the same.
   size_t bytes;
 } rl_state_info;
 
@@ -633,7 +634,8 @@ typedef struct rl_status *(*rl_state_create_fn)(void *delegate,
                                                 void *user_data,
                                                 void **state);
 
-// Frees a state, on any thread.
+// Frees a state, on any thread. It may be called after `rl_backend.destroy` has freed the delegate
+// that made the state.
 typedef void (*rl_state_destroy_fn)(void *state, void *user_data);
 
 // Resets a state to its first content.
@@ -658,10 +660,11 @@ typedef struct rl_status *(*rl_state_restore_fn)(void *state,
                                                  size_t size,
                                                  void *user_data);
 
-// The functions of a backend's states. If `create` is NULL, a state is `rl_state_info.bytes` bytes,
-// zeros at first, which the library keeps, aligned to 64, and clears, copies, saves and restores;
-// only `rewind` is then not supported. Otherwise a state is whatever `create` makes, and functions
-// that are NULL are not supported, except `destroy`.
+// The functions of a backend's states. If `create` is NULL, the library allocates
+// `rl_state_info.bytes` bytes for each state, aligned to 64 and set to zero. It also clears,
+// copies, saves and restores them; it does not support `rewind`. If `create` is set, it makes the
+// states. An operation whose function is NULL is then not supported. `destroy` may be NULL if there
+// is nothing to free.
 typedef struct rl_state_functions {
   // `sizeof(rl_state_functions)`.
   size_t struct_size;
@@ -687,7 +690,8 @@ typedef struct rl_status *(*rl_device_allocate_fn)(void *delegate,
                                                    void *user_data,
                                                    void **buffer);
 
-// Frees a buffer, on any thread.
+// Frees a buffer, on any thread. It may be called after `rl_backend.destroy` has freed the delegate
+// that allocated the buffer.
 typedef void (*rl_device_free_fn)(void *buffer, void *user_data);
 
 // Copies `data` to the beginning of a buffer, before anything that is submitted later. `data` lives
@@ -699,7 +703,8 @@ typedef struct rl_status *(*rl_device_write_fn)(void *buffer,
 
 // Copies the beginning of a buffer to `data`, after everything that was submitted. A slow device
 // starts the copy and sets `*is_pending`; the function is then called again, with the same size,
-// until `data` holds the bytes.
+// until `data` holds the bytes. `data` is invalid after the call returns, also if it sets
+// `*is_pending`: write to it only in the call that completes the copy.
 typedef struct rl_status *(*rl_device_read_fn)(void *buffer,
                                                void *data,
                                                size_t size,
@@ -754,8 +759,8 @@ typedef struct rl_backend {
   rl_execute_fn execute;
   // May be NULL.
   rl_destroy_fn destroy;
-  // Passed to the functions. The rules for an operator's `user_data` hold. Sessions with states of
-  // the backend use it, too.
+  // Passed to the functions. It follows the rules of an operator's `user_data`. Sessions that have
+  // states of the backend use it, too.
   void *user_data;
   // `num_options` options that the backend declares. Others are errors. Their texts are kept until
   // the process ends.

@@ -111,8 +111,8 @@ pub struct rl_backend {
     pub execute: rl_execute_fn,
     /// May be NULL.
     pub destroy: rl_destroy_fn,
-    /// Passed to the functions. The rules for an operator's `user_data` hold. Sessions with states of the backend use it,
-    /// too.
+    /// Passed to the functions. It follows the rules of an operator's `user_data`. Sessions that have states of the backend
+    /// use it, too.
     pub user_data: *mut c_void,
     /// `num_options` options that the backend declares. Others are errors. Their texts are kept until the process ends.
     pub options: *const rl_option_spec,

@@ -26,7 +26,8 @@ pub type rl_device_allocate_fn = Option<
     ) -> *mut rl_status,
 >;
 
-/// Frees a buffer, on any thread.
+/// Frees a buffer, on any thread. It may be called after `rl_backend.destroy` has freed the delegate that allocated the
+/// buffer.
 pub type rl_device_free_fn = Option<unsafe extern "C" fn(buffer: *mut c_void, user_data: *mut c_void)>;
 
 /// Copies `data` to the beginning of a buffer, before anything that is submitted later. `data` lives until it returns.
@@ -40,7 +41,8 @@ pub type rl_device_write_fn = Option<
 >;
 
 /// Copies the beginning of a buffer to `data`, after everything that was submitted. A slow device starts the copy and
-/// sets `*is_pending`; the function is then called again, with the same size, until `data` holds the bytes.
+/// sets `*is_pending`; the function is then called again, with the same size, until `data` holds the bytes. `data` is
+/// invalid after the call returns, also if it sets `*is_pending`: write to it only in the call that completes the copy.
 pub type rl_device_read_fn = Option<
     unsafe extern "C" fn(
         buffer: *mut c_void,

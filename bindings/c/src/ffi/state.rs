@@ -18,7 +18,7 @@ pub struct rl_state_info {
     /// Delegates of one backend with the same key, in any method of a program, share the state. It lives until the
     /// function returns.
     pub key: *const c_char,
-    /// Maximum bytes of the state, for memory limits.
+    /// Maximum bytes of the state, for memory limits. Delegates of one backend with the same key declare the same.
     pub bytes: usize,
 }
 
@@ -37,7 +37,7 @@ pub type rl_state_create_fn = Option<
     ) -> *mut rl_status,
 >;
 
-/// Frees a state, on any thread.
+/// Frees a state, on any thread. It may be called after `rl_backend.destroy` has freed the delegate that made the state.
 pub type rl_state_destroy_fn = Option<unsafe extern "C" fn(state: *mut c_void, user_data: *mut c_void)>;
 
 /// Resets a state to its first content.
@@ -74,9 +74,10 @@ pub type rl_state_restore_fn = Option<
     ) -> *mut rl_status,
 >;
 
-/// The functions of a backend's states. If `create` is NULL, a state is `rl_state_info.bytes` bytes, zeros at first, which the
-/// library keeps, aligned to 64, and clears, copies, saves and restores; only `rewind` is then not supported. Otherwise a
-/// state is whatever `create` makes, and functions that are NULL are not supported, except `destroy`.
+/// The functions of a backend's states. If `create` is NULL, the library allocates `rl_state_info.bytes` bytes for each
+/// state, aligned to 64 and set to zero. It also clears, copies, saves and restores them; it does not support `rewind`. If
+/// `create` is set, it makes the states. An operation whose function is NULL is then not supported. `destroy` may be NULL
+/// if there is nothing to free.
 #[repr(C)]
 pub struct rl_state_functions {
     /// `sizeof(rl_state_functions)`.
