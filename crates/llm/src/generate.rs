@@ -214,6 +214,8 @@ impl Generator {
     ) -> Result<Self> {
         let mut sampler = Sampler::new(options.sampling.clone())?;
         options.speculation.map_or(Ok(()), Speculation::check)?;
+        // A part that is malformed may have no positions, and would be skipped.
+        prompt.iter().try_for_each(|part| model.check(part))?;
         let start = Instant::now();
         let mut read = 0;
         let len: usize = prompt.iter().map(Part::len).sum();

@@ -169,21 +169,20 @@ fn has(module: &Module, name: &str) -> bool {
     module.method_names().any(|known| known == name)
 }
 
-/// The maximum length of tokens `i64[1, T]`.
+/// The maximum length of tokens `i64[1, T]`, at least 1.
 fn tokens(info: &TensorInfo) -> Result<usize> {
     is_of(ScalarType::Long, info, "the first input")?;
-    let [1, longest] = info.sizes[..] else {
-        return Err(Error::not_a_model(format!("its tokens are of the shape {:?}", info.sizes)));
-    };
-    is_dynamic(info, longest)?;
-    Ok(longest)
+    match info.sizes[..] {
+        [1, longest] if longest > 0 => is_dynamic(info, longest).map(|()| longest),
+        _ => Err(Error::not_a_model(format!("its tokens are of the shape {:?}", info.sizes))),
+    }
 }
 
-/// The maximum number of rows `f32[1, T, dim]`, and the number of elements of a row.
+/// The maximum number of rows `f32[1, T, dim]`, at least 1, and the number of elements of a row.
 fn rows(info: &TensorInfo) -> Result<(usize, usize)> {
     is_of(ScalarType::Float, info, "embeddings")?;
     match info.sizes[..] {
-        [1, longest, dim] if dim > 0 => {
+        [1, longest, dim] if longest > 0 && dim > 0 => {
             is_dynamic(info, longest)?;
             Ok((longest, dim))
         }

@@ -438,15 +438,22 @@ impl Session {
     /// # Errors
     /// The errors of [`reset`](Self::reset).
     pub fn keep_common_prefix(&mut self, model: &mut Model, tokens: &[u32]) -> Result<usize> {
-        self.keep_common_parts(model, &[Part::Tokens(tokens)])
+        self.keep_common(model, &[Part::Tokens(tokens)])
     }
 
     /// As [`keep_common_prefix`](Self::keep_common_prefix), for a prompt of tokens and embeddings. The length is the number of
     /// positions that both have.
     ///
     /// # Errors
-    /// The errors of [`reset`](Self::reset).
+    /// `UnknownToken`, `TakesNoEmbeddings` and `EmbeddingSize` for a part that the model cannot read, before the session
+    /// changes; the errors of [`reset`](Self::reset).
     pub fn keep_common_parts(&mut self, model: &mut Model, parts: &[Part<'_>]) -> Result<usize> {
+        parts.iter().try_for_each(|part| model.check(part))?;
+        self.keep_common(model, parts)
+    }
+
+    /// As [`keep_common_parts`](Self::keep_common_parts), without its checks. Rows of embeddings must have elements.
+    fn keep_common(&mut self, model: &mut Model, parts: &[Part<'_>]) -> Result<usize> {
         let len: usize = parts.iter().map(Part::len).sum();
         let kept = self.history.common_prefix(parts).min(len.saturating_sub(1));
         // A session that cannot go back starts anew.

@@ -1,5 +1,7 @@
 //! Prompts of tokens and embeddings, for programs with the methods of ExecuTorch's multimodal programs.
 
+use std::ops::ControlFlow;
+
 use rushlight::{Compiler, LanguageModelOptions, Module, TensorView};
 use rushlight_llm::{Error, Generation, Generator, Model, Part, Session, Tokenizer};
 
@@ -83,7 +85,7 @@ fn embeddings_stand_between_tokens() {
         let parts = [Part::Tokens(&prompt[..2]), Part::Embeddings { rows: &rows, dim: DIM }];
         let options = Generation { max_new_tokens: Some(6), ignore_eos: true, ..Generation::default() };
         let tokenizer = Tokenizer::open(folder("decoders/llama")).unwrap();
-        let mut goes_on = || std::ops::ControlFlow::Continue(());
+        let mut goes_on = || ControlFlow::Continue(());
         let generator =
             Generator::start_parts_while(&mut model, &mut session, &tokenizer, &parts, options, &mut goes_on);
         let mut generator = generator.unwrap();
@@ -131,6 +133,24 @@ fn sessions_with_embeddings_go_back_fork_and_are_saved() {
     assert_eq!(session.keep_common_prefix(&mut model, &prompt).unwrap(), 2);
     session.prefill(&mut model, &prompt[2..]).unwrap();
     assert_eq!(continued(&mut model, &mut session, 4), greedy[..4]);
+
+    // Parts that the model cannot read change nothing.
+    for rows in [&rows[..0], &rows[..DIM]] {
+        let parts = [Part::Tokens(&prompt[..2]), Part::Embeddings { rows, dim: 0 }];
+        let (kept, position) = (session.keep_common_parts(&mut model, &parts), session.position());
+        assert!(matches!(kept, Err(Error::EmbeddingSize { dim: 0, .. })), "{kept:?}");
+        assert_eq!(position, session.position());
+        let tokenizer = Tokenizer::open(folder("decoders/llama")).unwrap();
+        let started = Generator::start_parts_while(
+            &mut model,
+            &mut session,
+            &tokenizer,
+            &parts[1..],
+            Generation::default(),
+            || ControlFlow::Continue(()),
+        );
+        assert!(matches!(started.err(), Some(Error::EmbeddingSize { dim: 0, .. })));
+    }
 
     // A session of tokens alone has the bytes that it had.
     session.reset(&mut model).unwrap();
