@@ -107,6 +107,8 @@ pub(super) struct ClaimedNodes {
     tags: Vec<Tags>,
     inner: FxHashSet<NodeId>,
     copies: FxHashSet<(NodeId, usize)>,
+    /// The nodes of `copies`.
+    copied: FxHashSet<NodeId>,
 }
 
 impl ClaimedNodes {
@@ -136,6 +138,7 @@ impl ClaimedNodes {
 
     pub fn copy(&mut self, node: NodeId, backend: usize) {
         self.copies.insert((node, backend));
+        self.copied.insert(node);
     }
 
     pub fn is_claimed(&self, node: NodeId) -> bool {
@@ -144,7 +147,7 @@ impl ClaimedNodes {
 
     /// True if a part computes a node, or a copy of it.
     pub fn is_used(&self, node: NodeId) -> bool {
-        self.is_claimed(node) || self.copies.iter().any(|(copied, _)| *copied == node)
+        self.is_claimed(node) || self.has_copies(node)
     }
 
     /// Returns the claimant of a node.
@@ -161,6 +164,11 @@ impl ClaimedNodes {
             });
             uses
         })
+    }
+
+    /// True if parts of any backend copy a node.
+    pub fn has_copies(&self, node: NodeId) -> bool {
+        self.copied.contains(&node)
     }
 
     /// True if the parts of a backend copy a node.
@@ -207,8 +215,11 @@ pub(super) fn copied_whole(graph: &Graph, claimed: &ClaimedNodes) -> FxHashMap<N
 }
 
 /// Finds the nodes of [`copied_whole`] whose originals can be removed: their results are tensors, not numbers that may
-/// be sizes elsewhere.
-pub(super) fn needless(graph: &Graph, claimed: &ClaimedNodes) -> FxHashSet<NodeId> {
+/// be sizes elsewhere. Finds none unless the copies suffice.
+pub(super) fn needless(graph: &Graph, claimed: &ClaimedNodes, copies_suffice: bool) -> FxHashSet<NodeId> {
+    if !copies_suffice {
+        return FxHashSet::default();
+    }
     let gives_tensors = |node| graph.nodes[node].results.iter().all(|result| graph.tensor(*result).is_ok());
     copied_alone(graph, claimed, gives_tensors).into_keys().collect()
 }

@@ -158,6 +158,18 @@ fn outputs(graph: &Graph, cut: &Cut<'_>) -> Vec<ValueId> {
     graph.outputs.iter().for_each(|arg| arg.for_each_value(&mut visit));
     let is_held = |target: Target| matches!(target, Target::State(state) if cut.owned.contains(&state));
     graph.updates.iter().filter(|update| !is_held(update.target)).for_each(|update| visit(update.value));
+    // Other parts copy needless nodes, and use what these use.
+    let mut open: Vec<ValueId> = used.iter().copied().collect();
+    while let Some(value) = open.pop() {
+        match graph.values[value].def {
+            Def::Result(maker, _) if cut.needless.contains(&maker) => graph.for_each_use_by(maker, &mut |value| {
+                if used.insert(value) {
+                    open.push(value);
+                }
+            }),
+            _ => {}
+        }
+    }
     let mut outputs = Vec::new();
     let mut ordered: Vec<NodeId> = members.into_iter().collect();
     ordered.sort_unstable();

@@ -11,7 +11,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::claims::ClaimedNodes;
 use super::tags::Claimant;
 
-/// Returns the level of each node of a block. `claimants` has the claimant of each node. A node that its part
+/// Returns the level of each node of a block. `claimants` has the claimant of each node, and
+/// `needless` the nodes of which only copies stay. A node that its part
 /// copies is not a dependency; the inputs of that node are. A node depends on its arguments, and on the first result
 /// whose type defines a symbol in them.
 pub(super) fn levels(
@@ -19,6 +20,7 @@ pub(super) fn levels(
     nodes: &[NodeId],
     claimants: &[Option<Claimant>],
     claimed: &ClaimedNodes,
+    needless: &FxHashSet<NodeId>,
 ) -> Vec<u32> {
     let mut made_by: FxHashMap<ValueId, (u32, Option<Claimant>)> = FxHashMap::default();
     let mut sizes_by: FxHashMap<SymbolId, (u32, Option<Claimant>)> = FxHashMap::default();
@@ -57,13 +59,13 @@ pub(super) fn levels(
             });
         }
     }
-    sink(graph, nodes, claimed, &mut levels);
+    sink(graph, nodes, claimed, needless, &mut levels);
     levels
 }
 
-/// Moves inner nodes of patterns to the level of the nodes that use them. A node stays below users that are not in its
-/// part.
-fn sink(graph: &Graph, nodes: &[NodeId], claimed: &ClaimedNodes, levels: &mut [u32]) {
+/// Moves inner nodes of patterns to the level of the nodes that use them, or that use a copy of a node which does. A node
+/// stays below users that are not in its part, and below nodes that are copied and stay as well.
+fn sink(graph: &Graph, nodes: &[NodeId], claimed: &ClaimedNodes, needless: &FxHashSet<NodeId>, levels: &mut [u32]) {
     if !nodes.iter().any(|node| claimed.is_inner(*node)) {
         return;
     }
@@ -71,16 +73,27 @@ fn sink(graph: &Graph, nodes: &[NodeId], claimed: &ClaimedNodes, levels: &mut [u
     let users = graph.users();
     for (index, node) in nodes.iter().enumerate().rev().filter(|(_, node)| claimed.is_inner(**node)) {
         let claimant = claimed.by(*node);
-        let of_results = graph.nodes[*node].results.iter().filter_map(|result| users.get(result)).flatten();
-        let users = of_results.map(|user| {
-            let user = (*user)?;
+        let below = |user: NodeId| {
             let level = levels.get(*place.get(&user)?).copied()?;
-            let joins = claimed.by(user) == claimant
-                || claimant.is_some_and(|claimant| claimed.is_copied(user, claimant.backend));
-            Some(level.saturating_sub(u32::from(!joins)))
-        });
-        // Results of the method are used after all nodes.
-        if let Some(Some(level)) = users.min() {
+            Some(level.saturating_sub(u32::from(claimed.by(user) != claimant)))
+        };
+        let (mut highest, mut seen, mut open) = (Vec::new(), FxHashSet::default(), vec![*node]);
+        while let Some(maker) = open.pop() {
+            for user in graph.nodes[maker].results.iter().filter_map(|result| users.get(result)).flatten() {
+                // Results of the method are used after all nodes.
+                let reader = user.and_then(|user| claimed.by(user));
+                let reads = if maker == *node {
+                    user.is_none_or(|user| reader.is_some() || !needless.contains(&user))
+                } else {
+                    reader.is_some_and(|by| claimed.is_copied(maker, by.backend))
+                };
+                if reads {
+                    highest.push(user.and_then(below));
+                }
+                open.extend(user.filter(|user| claimed.has_copies(*user) && seen.insert(*user)));
+            }
+        }
+        if let Some(Some(level)) = highest.into_iter().min() {
             levels[index] = levels[index].max(level);
         }
     }

@@ -233,9 +233,9 @@ pub(crate) fn extract(
     decided: Vec<Decided>,
     progress: &Progress,
 ) -> Result<Report, Error> {
-    let claims: Vec<&ClaimedNodes> = decided.iter().map(|decided| &decided.claimed).collect();
-    let owned = states::owned(model, &claims, backends);
-    let may_spare = model.methods.values().zip(&claims).any(|(graph, claimed)| claimed.copies_use_claims(graph));
+    let mut claims = model.methods.values().zip(&decided);
+    let may_spare = claims.any(|(graph, decided)| decided.claimed.copies_use_claims(graph));
+    let owned = states::owned(model, &decided, backends, may_spare);
     if owned.is_empty() && !may_spare {
         let certain = Assumptions { owned, copies_suffice: false };
         return extract_parts(model, backends, decided, &certain, progress).map(|(report, _)| report);
@@ -246,7 +246,10 @@ pub(crate) fn extract(
         (report, Outcome { breaks_assumptions: false, .. }) => Ok(report),
         (_, Outcome { loses_state, .. }) => {
             *model = before;
-            let owned = if loses_state { FxHashSet::default() } else { hopeful.owned };
+            let mut owned = if loses_state { FxHashSet::default() } else { hopeful.owned };
+            // Nodes may be in other parts if the copied nodes stay.
+            let still_owned = states::owned(model, &kept, backends, false);
+            owned.retain(|state| still_owned.contains(state));
             let certain = Assumptions { owned, copies_suffice: false };
             extract_parts(model, backends, kept, &certain, progress).map(|(report, _)| report)
         }
@@ -308,7 +311,7 @@ pub(crate) struct Decided {
     refusals: FxHashMap<NodeId, Vec<(String, String)>>,
     /// Composites to decompose before the backends claim anew: those with [`Claim::Decompose`], or all that no backend
     /// claimed.
-    pub composites: Vec<NodeId>,
+    pub composites: FxHashSet<NodeId>,
 }
 
 /// Shows a method to the backends. Once one asks for the decomposition of nodes, the others are not asked.
@@ -338,7 +341,9 @@ fn claim_method(
                     claimed.copy(node, index);
                     refuse("the parts that use it compute it again".to_owned());
                 }
-                Some(Claim::Decompose) if composites.keeps(method, graph, node) => asked.push(node),
+                Some(Claim::Decompose) if composites.keeps(method, graph, node) => {
+                    asked.insert(node);
+                }
                 Some(Claim::Decompose) => refuse("it cannot be decomposed further".to_owned()),
                 Some(Claim::Refuse(reason)) => refuse(reason),
                 None => refuse("the backend said nothing of it".to_owned()),
@@ -382,8 +387,7 @@ impl Extraction<'_> {
             nodes.iter().enumerate().map(|(at, node)| (*node, first + at)).collect();
         let claimants: Vec<Option<Claimant>> = nodes.iter().map(|node| decided.claimed.by(*node)).collect();
         let copied = claims::copied_whole(graph, &decided.claimed);
-        let needless =
-            if assumed.copies_suffice { claims::needless(graph, &decided.claimed) } else { FxHashSet::default() };
+        let needless = claims::needless(graph, &decided.claimed, assumed.copies_suffice);
         for (node, claimant) in nodes.iter().zip(&claimants) {
             let owner = claimant
                 .map(|by| by.backend)
@@ -395,7 +399,7 @@ impl Extraction<'_> {
             };
             report.entries.push(Entry::new(method, graph, *node, fate));
         }
-        let levels = levels::levels(graph, &nodes, &claimants, &decided.claimed);
+        let levels = levels::levels(graph, &nodes, &claimants, &decided.claimed, &needless);
         let mut order: Vec<usize> = (0..nodes.len()).collect();
         // No node depends on a node of a higher level, so sorting by level keeps the order of computation.
         order.sort_by_key(|index| levels.get(*index).copied().unwrap_or(0));

@@ -7,19 +7,24 @@
 use rushlight_graph::{Def, Graph, Model, NodeId, StateId, Target, ValueId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::Backend;
-use super::claims::{ClaimedNodes, copied_whole};
+use super::claims::{ClaimedNodes, copied_whole, needless};
 use super::levels::{for_each_input, levels};
 use super::tags::Claimant;
+use super::{Backend, Decided};
 
-/// Finds the states that belong to backends. `claims` has the claims of each method, in the order of the methods.
-pub(super) fn owned(model: &Model, claims: &[&ClaimedNodes], backends: &[Box<dyn Backend>]) -> FxHashSet<StateId> {
+/// Finds the states that belong to backends. `decided` has the claims of each method, in the order of the methods.
+pub(super) fn owned(
+    model: &Model,
+    decided: &[Decided],
+    backends: &[Box<dyn Backend>],
+    copies_suffice: bool,
+) -> FxHashSet<StateId> {
     let mut owners: FxHashMap<StateId, Option<usize>> = FxHashMap::default();
     if model.states.is_empty() {
         return FxHashSet::default();
     }
-    for (graph, claimed) in model.methods.values().zip(claims) {
-        for (state, owner) in users(graph, claimed) {
+    for (graph, decided) in model.methods.values().zip(decided) {
+        for (state, owner) in users(graph, &decided.claimed, copies_suffice) {
             owners.entry(state).and_modify(|known| *known = (*known).filter(|_| *known == owner)).or_insert(owner);
         }
     }
@@ -31,10 +36,10 @@ pub(super) fn owned(model: &Model, claims: &[&ClaimedNodes], backends: &[Box<dyn
 }
 
 /// Returns for each state of a method the backend whose single part is its only user; `None` if there are other users.
-fn users(graph: &Graph, claimed: &ClaimedNodes) -> FxHashMap<StateId, Option<usize>> {
+fn users(graph: &Graph, claimed: &ClaimedNodes, copies_suffice: bool) -> FxHashMap<StateId, Option<usize>> {
     let nodes = &graph.blocks[graph.body].nodes;
     let claimants: Vec<Option<Claimant>> = nodes.iter().map(|node| claimed.by(*node)).collect();
-    let levels = levels(graph, nodes, &claimants, claimed);
+    let levels = levels(graph, nodes, &claimants, claimed, &needless(graph, claimed, copies_suffice));
     let mut parts: FxHashMap<NodeId, Option<(u32, Claimant)>> = FxHashMap::default();
     for ((node, level), claimant) in nodes.iter().zip(&levels).zip(&claimants) {
         parts.insert(*node, claimant.map(|claimant| (*level, claimant)));

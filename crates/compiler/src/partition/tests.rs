@@ -245,6 +245,56 @@ method "forward" {
     model.verify().unwrap();
 }
 
+/// Takes multiplications. Copies `neg`, with `relu` as its inner node.
+#[derive(Debug)]
+struct Copier;
+
+impl Backend for Copier {
+    fn name(&self) -> &'static str {
+        "Copier"
+    }
+
+    fn claim(&self, canonical: &Canonical<'_>, claims: &mut Claims) -> Result<(), Error> {
+        for node in canonical.nodes() {
+            match canonical.graph.nodes[node].op.name() {
+                aten::MUL_TENSOR => claims.set(node, Claim::Take),
+                aten::RELU => claims.set(node, Claim::Inner),
+                aten::NEG => claims.set(node, Claim::Copy),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn compile(&self, part: &Part) -> Result<Compiled, Error> {
+        Multiplier.compile(part)
+    }
+}
+
+#[test]
+fn inner_nodes_of_copies_come_before_all_users_of_the_copies() {
+    // Two products, at levels 0 and 2, read copies of the negation; the original stays for the sum, or for nobody.
+    for last in ["%sum = aten::add.Tensor(%neg, %second, 1) : f32[3]", "%sum = aten::abs(%second) : f32[3]"] {
+        let text = format!(
+            r#"
+method "forward" {{
+  input %x : f32[3]
+  %relu = aten::relu(%x) : f32[3]
+  %neg = aten::neg(%relu) : f32[3]
+  %first = aten::mul.Tensor(%neg, %x) : f32[3]
+  %abs = aten::abs(%first) : f32[3]
+  %second = aten::mul.Tensor(%neg, %abs) : f32[3]
+  {last}
+  return %sum, %first
+}}
+"#
+        );
+        let mut model = Model::parse(&text, &Contents::default()).unwrap();
+        partition(&mut model, &[Box::new(Copier)], &Progress::default()).unwrap();
+        model.verify().unwrap();
+    }
+}
+
 /// Claims all nodes. Gives the part's model, changed by a function, as its operators.
 #[derive(Debug)]
 struct Giver {
