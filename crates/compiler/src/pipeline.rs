@@ -22,6 +22,9 @@ use rushlight_graph::Pass;
 use rushlight_graph::{Constant, Graph, Literal, Model, NodeId, Progress};
 use rushlight_graph::{Error, ErrorKind};
 
+/// Rounds of claims that decompose single calls of composites.
+const SINGLE_ROUNDS: usize = 8;
+
 /// Options of a compilation.
 #[derive(Debug, Default)]
 pub struct CompileOptions {
@@ -176,6 +179,10 @@ fn canonicalize(model: &mut Model, options: &CompileOptions) -> Result<Vec<Decid
 
 /// Offers the nodes to the backends, and decomposes composites that nobody claims, until none is left. Each round begins with
 /// the functional model: the result is the same as if the canonical form had never had those composites.
+///
+/// Common subexpressions are merged before each round, so that a call may hide equal calls of other origins, which a later
+/// round shows. After [`SINGLE_ROUNDS`], an operator with refused calls is decomposed everywhere, also where a backend claims
+/// it. The number of rounds is thus at most that and the number of operators.
 fn settle(
     model: &mut Model,
     options: &CompileOptions,
@@ -184,6 +191,7 @@ fn settle(
 ) -> Result<Vec<Decided>, Error> {
     let CompileOptions { backends, keep_nodes, progress, .. } = options;
     let functional = if backends.is_empty() { None } else { Some(model.clone()) };
+    let mut rounds = 0;
     loop {
         decompose(model, |method, graph, node| composites.keeps(method, graph, node))?;
         run(&EliminateDeadCode, model)?;
@@ -193,14 +201,18 @@ fn settle(
         run_all(passes, model, progress)?;
         let claims = partition::claim(model, backends, composites)?;
         match &functional {
-            Some(functional) if exclude(composites, model, &claims) => model.clone_from(functional),
+            Some(functional) if exclude(composites, model, &claims, rounds < SINGLE_ROUNDS) => {
+                model.clone_from(functional);
+                rounds += 1;
+            }
             _ => return Ok(claims),
         }
     }
 }
 
-/// Excludes from the canonical form the composites that nobody claimed. Returns true if there are any.
-fn exclude(composites: &mut Composites, model: &Model, claims: &[Decided]) -> bool {
+/// Excludes from the canonical form the composites that nobody claimed; all calls of their operators unless `allows_single`.
+/// Returns true if there are any.
+fn exclude(composites: &mut Composites, model: &Model, claims: &[Decided], allows_single: bool) -> bool {
     let is_left = claims.iter().any(|decided| !decided.composites.is_empty());
     let mut claimed: HashSet<&str> = HashSet::new();
     let mut left: Vec<(&str, &Graph, NodeId)> = Vec::new();
@@ -217,7 +229,7 @@ fn exclude(composites: &mut Composites, model: &Model, claims: &[Decided]) -> bo
     for (method, graph, node) in left {
         // An operator that nobody claimed anywhere goes at once, with the calls that other passes merged into this one.
         match graph.nodes[node].op.name() {
-            name if claimed.contains(name) => composites.decompose(method, graph, node),
+            name if allows_single && claimed.contains(name) => composites.decompose(method, graph, node),
             name => composites.decompose_all(name),
         }
     }

@@ -78,7 +78,12 @@ fn asks_for_parts(graph: &Graph, node: NodeId) -> Claim {
 
 /// The two layers, each from a node of its own.
 fn model() -> Model {
-    let mut model = Model::parse(LINEARS, &Contents::default()).unwrap();
+    from_text(LINEARS)
+}
+
+/// A model whose nodes have an origin each.
+fn from_text(text: &str) -> Model {
+    let mut model = Model::parse(text, &Contents::default()).unwrap();
     model.verify().unwrap();
     let graph = &mut model.methods["forward"];
     for node in graph.blocks[graph.body].nodes.clone() {
@@ -157,4 +162,45 @@ fn passes_of_the_user_see_the_settled_form() {
     let passes: Vec<Box<dyn Pass>> = vec![Box::new(Spy(seen.clone()))];
     compile(model(), &CompileOptions { backends, passes, ..CompileOptions::default() }).unwrap();
     assert_eq!(*seen.lock().unwrap(), [PARTS.map(str::to_owned).to_vec()]);
+}
+
+#[test]
+fn equal_calls_of_many_origins_take_few_rounds() {
+    #[derive(Debug)]
+    struct Counter(Arc<Mutex<usize>>);
+
+    impl Backend for Counter {
+        fn name(&self) -> &'static str {
+            "Counter"
+        }
+
+        fn claim(&self, canonical: &Canonical<'_>, claims: &mut Claims) -> Result<(), Error> {
+            *self.0.lock().unwrap() += 1;
+            for node in canonical.nodes() {
+                let result =
+                    canonical.graph.nodes[node].result().and_then(|result| canonical.graph.tensor(result).ok());
+                let is_wide = result.is_some_and(|ty| ty.shape.last() == Some(&Expr::Int(5)));
+                claims.set(node, taken_if(is_wide && canonical.graph.nodes[node].op.name() == aten::LINEAR));
+            }
+            Ok(())
+        }
+
+        fn compile(&self, _: &Part) -> Result<Compiled, Error> {
+            let (compile_specs, named_data, precisions) = (Vec::new(), Vec::new(), Vec::new());
+            Ok(Payload { data: Bytes::from(Vec::new()), compile_specs, named_data, precisions }.into())
+        }
+    }
+
+    // Equal calls are merged into the first that is left.
+    let mut text = LINEARS.replace("  return %a, %b\n}\n", "");
+    let names: Vec<String> = (0..40).map(|index| format!("%a{index}")).collect();
+    for name in &names {
+        text.push_str(&format!("  {name} = aten::linear(%x, %w, none) : f32[2, 3]\n"));
+    }
+    text.push_str(&format!("  return %a, %b, {}\n}}\n", names.join(", ")));
+    let count = Arc::new(Mutex::new(0));
+    let backends: Vec<Box<dyn Backend>> = vec![Box::new(Counter(count.clone()))];
+    compile(from_text(&text), &CompileOptions { backends, ..CompileOptions::default() }).unwrap();
+    let count = *count.lock().unwrap();
+    assert!(count <= 12, "{count} rounds");
 }
