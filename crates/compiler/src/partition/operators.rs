@@ -8,7 +8,7 @@ use rushlight_graph::{
     Arg, Def, Error, ErrorKind, Graph, Input, Model, Node, NodeId, Op, Origin, OriginId, Schema, Schemas, TensorType,
     Type, Value, ValueId,
 };
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{Backend, Part};
 
@@ -166,10 +166,11 @@ pub(super) fn splice(
         }
         spliced.push(node);
     }
+    let new: FxHashSet<NodeId> = spliced.iter().copied().collect();
     let mut replaced: FxHashMap<ValueId, ValueId> = FxHashMap::default();
     for (result, output) in results.iter().zip(outputs(inner)?) {
         let value = map.get(&output).copied().ok_or_else(|| Error::invalid("a part loses an output"))?;
-        let is_new = matches!(graph.values[value].def, Def::Result(node, _) if spliced.contains(&node));
+        let is_new = matches!(graph.values[value].def, Def::Result(node, _) if new.contains(&node));
         if is_new {
             let name = graph.values[*result].name.clone();
             graph.values[value].name = name;

@@ -2,6 +2,7 @@
 
 use rushlight_format::ScalarType;
 use rushlight_format::pte::{ShapeDynamism, TensorModel};
+use rustc_hash::FxHashSet;
 
 use crate::front::payload::{Axes, Importer, NamedData, Site};
 use rushlight_graph::operators::aten;
@@ -61,13 +62,15 @@ impl Method<'_, '_> {
         let around = self.graph.origins.get(self.origin).cloned().unwrap_or_default();
         let mut site = Inlining { method: self, inputs, outputs, around };
         let written = (importer.inline)(&mut site, delegate)?;
+        let planned: FxHashSet<u32> = outs.iter().copied().collect();
         let mut results = Vec::with_capacity(written.len());
         for (position, value) in written {
-            let out = args.get(position as usize).filter(|arg| outs.contains(arg));
+            let out = args.get(position as usize).filter(|arg| planned.contains(arg));
             let out = *out.ok_or_else(|| Error::invalid(format!("the delegate writes its argument {position}")))?;
             results.push((out, self.as_planned(value, out, importer)?));
         }
-        match outs.iter().find(|out| !results.iter().any(|(written, _)| written == *out)) {
+        let written: FxHashSet<u32> = results.iter().map(|(out, _)| *out).collect();
+        match outs.iter().find(|out| !written.contains(out)) {
             None => Ok(results),
             Some(out) => Err(Error::invalid(format!("the delegate does not write value {out}"))),
         }

@@ -15,6 +15,7 @@ mod values;
 
 use rushlight_format::ScalarType;
 use rushlight_format::payload::xnnpack::Payload;
+use rustc_hash::FxHashSet;
 
 use rushlight_graph::{Delegate, Error, ErrorKind};
 
@@ -59,7 +60,8 @@ fn inline(site: &mut dyn Site, delegate: &Delegate) -> Result<Vec<Written>, Erro
 fn unmarked_output(site: &dyn Site, values: &Values<'_>, written: &[Written]) -> Option<Written> {
     let first = u32::try_from(site.inputs().len()).ok()?;
     let outputs = (first..).zip(site.outputs());
-    let mut missing = outputs.filter(|(position, _)| !written.iter().any(|(known, _)| known == position));
+    let known: FxHashSet<u32> = written.iter().map(|(position, _)| *position).collect();
+    let mut missing = outputs.filter(|(position, _)| !known.contains(position));
     match (missing.next()?, missing.next(), values.unread().as_slice()) {
         ((position, tensor), None, [value]) if tensor.scalar_type == ScalarType::Float => Some((position, *value)),
         _ => None,
