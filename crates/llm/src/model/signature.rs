@@ -213,3 +213,28 @@ fn numbers(module: &mut Module, name: &str) -> Result<Vec<i64>> {
     };
     Ok(module.run(name, &[])?.into_iter().filter_map(number).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_have_at_least_one_position() {
+        let info = |dtype, sizes: &[usize]| TensorInfo {
+            dtype,
+            sizes: sizes.to_vec(),
+            dim_order: (0..).take(sizes.len()).collect(),
+            is_dynamic: true,
+            ranges: Vec::new(),
+            is_memory_planned: true,
+            nbytes: 0,
+            name: None,
+        };
+        assert_eq!(tokens(&info(ScalarType::Long, &[1, 8])).unwrap(), 8);
+        assert_eq!(rows(&info(ScalarType::Float, &[1, 8, 4])).unwrap(), (8, 4));
+        let refused = [tokens(&info(ScalarType::Long, &[1, 0])), rows(&info(ScalarType::Float, &[1, 0, 4])).map(|_| 0)];
+        for refused in refused {
+            assert!(matches!(&refused, Err(Error::NotLanguageModel { problem }) if problem.contains("[1, 0")));
+        }
+    }
+}
