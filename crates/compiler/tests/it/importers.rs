@@ -5,9 +5,10 @@ use rushlight_compiler::front::pte::{LiftOptions, lift_with};
 use rushlight_compiler::interpret::{Datum, TensorData, run};
 use rushlight_compiler::{CompileOptions, compile};
 use rushlight_format::ScalarType;
-use rushlight_format::pte::{DelegateModel, InstructionModel, PlanModel, ProgramModel, TensorModel};
+use rushlight_format::pte::{DelegateModel, InstructionModel, PlanModel, ProgramModel, ShapeDynamism, TensorModel};
+use rushlight_format::shapes::{self, Place, RuleModel, SHAPES_KEY};
 use rushlight_graph::operators::aten;
-use rushlight_graph::{Bytes, Constant, Delegate, Error, TensorType};
+use rushlight_graph::{Bytes, Constant, Delegate, Error, Expr, Input, TensorType};
 
 /// Payloads are the key of a tensor in named data, which is added to the input. The second output is the sum, negated if
 /// the compile spec `sign` is `-`.
@@ -85,4 +86,21 @@ fn delegates_stay_if_refused_or_asked_for_or_without_an_importer() {
     assert!(kept("+", &OPTIONS).is_some_and(|reason| reason.contains("another sign")));
     assert_eq!(kept("-", &LiftOptions { keep: vec![SUM.backend.to_owned()], ..OPTIONS }), None);
     assert_eq!(kept("-", &LiftOptions::default()), None);
+}
+
+#[test]
+fn rules_about_sizes_say_nothing_of_static_inputs() {
+    for (shape_dynamism, expected) in [(ShapeDynamism::DynamicBound, 1), (ShapeDynamism::Static, 3)] {
+        let mut plan = PlanModel::new("forward");
+        let input = plan.input(TensorModel { shape_dynamism, ..TensorModel::new(ScalarType::Float, &[2, 3]) });
+        plan.outputs.push(input);
+        let rules = [RuleModel::Fixed { place: Place { input: 0, dim: 1 }, size: 1 }];
+        let blob = shapes::write([("forward", rules.as_slice())]).unwrap();
+        let named_data = vec![(SHAPES_KEY.to_owned(), blob.into())];
+        let program = ProgramModel { methods: vec![plan], named_data, ..ProgramModel::new() }.to_bytes().unwrap();
+        let model = lift_with(&program.into(), &[], &LiftOptions::default()).unwrap();
+        let graph = &model.methods["forward"];
+        let Input::Value(input) = graph.inputs[0] else { panic!("a tensor") };
+        assert_eq!(graph.tensor(input).unwrap().shape[1], Expr::Int(expected));
+    }
 }

@@ -106,8 +106,11 @@ impl<'a, 'f> Method<'a, 'f> {
             match plan.values.get(*index as usize) {
                 Some(ValueModel::Tensor(tensor)) => {
                     let mut ty = self.tensor_type(tensor, &format!("s{position}_"));
+                    // The sizes of a static tensor are its own, whatever a rule says.
+                    let is_dynamic = tensor.shape_dynamism != ShapeDynamism::Static;
                     for (dim, (size, bound)) in ty.shape.iter_mut().zip(&tensor.sizes).enumerate() {
-                        if let Some(known) = fixed.get(&(position, dim)).filter(|known| **known <= i64::from(*bound)) {
+                        let is_possible = |known: &&i64| is_dynamic && **known <= i64::from(*bound);
+                        if let Some(known) = fixed.get(&(position, dim)).filter(is_possible) {
                             *size = Expr::Int(*known);
                         }
                     }
