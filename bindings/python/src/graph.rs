@@ -1,6 +1,6 @@
 //! The Python objects that show methods and parts to a backend.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyIndexError;
@@ -209,11 +209,11 @@ impl<'a, 'py> Objects<'a, 'py> {
         }
         let inputs: Vec<_> = used.iter().map(|value| self.value(*value)).collect::<PyResult<_>>()?;
         let outputs: Vec<_> = node.results.iter().map(|value| self.value(*value)).collect::<PyResult<_>>()?;
-        let (mut user_ids, mut has_other_uses) = (Vec::new(), false);
+        let (mut user_ids, mut known, mut has_other_uses) = (Vec::new(), HashSet::new(), false);
         for user in node.results.iter().filter_map(|result| users.get(result)).flatten() {
             match user.filter(|user| matches!(graph.nodes[*user].op, Op::Call(_))).map(|user| self.number(user)) {
-                Some(user) if user_ids.contains(&user) => {}
-                Some(user) => user_ids.push(user),
+                Some(user) if known.insert(user) => user_ids.push(user),
+                Some(_) => {}
                 None => has_other_uses = true,
             }
         }
