@@ -6,8 +6,6 @@ use core::fmt;
 use rushlight_format::Sentence;
 use rushlight_format::{FormatError, ScalarType};
 
-#[cfg(feature = "alloc")]
-use crate::delegate::StateName;
 use crate::fault::{Fault, Kind, Numbers};
 use crate::interrupt::Stop;
 use crate::options::OptionSpec;
@@ -104,9 +102,6 @@ pub enum Detail {
     /// is known.
     #[cfg(feature = "alloc")]
     Payload { place: Option<(&'static str, usize)>, message: Sentence },
-    /// Delegates declare different bytes for one state, or a session has the state with other bytes.
-    #[cfg(feature = "alloc")]
-    StateBytes { name: StateName, expected: usize, got: usize },
     /// A size, or several together, that a kernel does not support: zero, larger than memory, or above its limits.
     UnsupportedSize { what: &'static str },
     /// An argument whose element type the kernel does not support at that position.
@@ -185,9 +180,9 @@ impl Error {
 }
 
 impl From<Detail> for Error {
-    /// Faults have their own codes. Details about a kind or element type are `InvalidType`, about the file or
-    /// the bytes of a state `InvalidProgram`, about a stopped execution `OutOfResources` or `InvalidState`. All others
-    /// are `InvalidArgument`.
+    /// Faults have their own codes. Details about a kind or element type are `InvalidType`, about the file
+    /// `InvalidProgram`, about a stopped execution `OutOfResources` or `InvalidState`. All others are
+    /// `InvalidArgument`.
     #[cold]
     fn from(detail: Detail) -> Self {
         let code = match detail {
@@ -197,8 +192,6 @@ impl From<Detail> for Error {
             }
             Detail::UnknownOption { .. } => Code::NotFound,
             Detail::Format(_) => Code::InvalidProgram,
-            #[cfg(feature = "alloc")]
-            Detail::StateBytes { .. } => Code::InvalidProgram,
             Detail::Stopped { stop: Stop::TimeLimit { .. }, .. } => Code::OutOfResources,
             Detail::Stopped { stop: Stop::Cancelled, .. } => Code::InvalidState,
             _ => Code::InvalidArgument,
@@ -270,10 +263,6 @@ impl fmt::Display for Detail {
             Self::Payload { place: Some((what, index)), message } => write!(f, "{what} {index}: {message}"),
             #[cfg(feature = "alloc")]
             Self::Payload { place: None, message } => message.fmt(f),
-            #[cfg(feature = "alloc")]
-            Self::StateBytes { name, expected, got } => {
-                write!(f, "bytes of the state {name}, which delegates share: expected {expected}, got {got}")
-            }
             Self::UnsupportedSize { what } => write!(f, "{what}: the size is not supported"),
             Self::UnsupportedDtype { what } => write!(f, "{what}: the element type is not supported"),
             Self::Work { operations, limit } => {

@@ -104,6 +104,8 @@ faults! {
     #[cfg(feature = "alloc")]
     StateType: DelegateInvalidHandle, "a state is not of the type that the delegate expects";
     #[cfg(feature = "alloc")]
+    StateBytes: InvalidProgram, "bytes of a state that delegates share: expected {a}, got {b}", a, b;
+    #[cfg(feature = "alloc")]
     StateHook: NotImplemented, "the backend cannot do this with its state";
     #[cfg(feature = "alloc")]
     TooManyStates: InvalidProgram, "a delegate declares more than {a} states", a;

@@ -77,7 +77,7 @@ pub use cost::{Bound, Cost, Limits};
 pub use data::DataMap;
 pub use delegate::{Backend, Delegate, DelegateHandle, DeviceId, InitContext, MemoryKind};
 #[cfg(feature = "alloc")]
-pub use delegate::{Call, CallBuffers, CallStates, DeviceBuffer, DeviceDelegate, State, StateInfo, StateName, States};
+pub use delegate::{Call, CallBuffers, CallStates, DeviceBuffer, DeviceDelegate, State, StateInfo, States};
 pub use element::{Bool8, Complex, Element};
 pub use error::{Code, Detail, Error, Result, Role, Site};
 pub use events::{DelegateEvent, DelegateEvents, DelegateTracer, Event, EventTracer};

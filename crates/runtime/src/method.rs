@@ -189,7 +189,7 @@ impl<'m> Method<'m> {
     }
 
     /// Makes the states that the method's delegates need and that `states` does not have yet, with their first values.
-    /// Fails if `states` has one of them with other bytes ([`Detail::StateBytes`](crate::Detail::StateBytes)), or if they
+    /// Fails if `states` has one of them with other bytes ([`Fault::StateBytes`](crate::Fault::StateBytes)), or if they
     /// exceed its limit.
     #[cfg(feature = "alloc")]
     pub fn add_states(&mut self, states: &mut States) -> Result<()> {

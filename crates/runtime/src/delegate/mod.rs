@@ -73,7 +73,7 @@ pub use call::Call;
 pub use device::DeviceDelegate;
 pub use memory::{DeviceId, MemoryKind};
 #[cfg(feature = "alloc")]
-pub use state::{CallStates, State, StateInfo, StateName, States};
+pub use state::{CallStates, State, StateInfo, States};
 
 /// The run-time half of a backend: makes a [`Delegate`] from each payload that its ahead-of-time half wrote.
 pub trait Backend: Sync {

@@ -7,7 +7,7 @@ use core::any::Any;
 use core::fmt;
 use core::task::Poll;
 
-use crate::error::{Detail, Error, Result};
+use crate::error::{Error, Result};
 use crate::fault::Fault;
 
 /// One state of a delegate, such as a KV cache, an accumulator or a device buffer.
@@ -53,33 +53,6 @@ pub struct StateInfo<'a> {
     pub bytes: usize,
 }
 
-/// The name of a state in an error, `backend/key`. It has at most 47 bytes; the end of a longer name is cut off.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StateName {
-    text: [u8; 47],
-    len: u8,
-}
-
-impl StateName {
-    fn new(backend: &str, key: &str) -> Self {
-        let mut name = Self { text: [0; 47], len: 0 };
-        for char in backend.chars().chain(['/']).chain(key.chars()) {
-            let start = usize::from(name.len);
-            let Some(to) = name.text.get_mut(start..start + char.len_utf8()) else { break };
-            char.encode_utf8(to);
-            name.len += char.len_utf8() as u8;
-        }
-        name
-    }
-}
-
-impl fmt::Display for StateName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = self.text.get(..usize::from(self.len)).unwrap_or_default();
-        f.write_str(str::from_utf8(text).unwrap_or_default())
-    }
-}
-
 /// All delegate states of one session, by backend and key.
 ///
 /// Weights stay in the methods. Any number of `States` can take turns with one loaded method, and one `States` serves
@@ -106,8 +79,7 @@ impl Entry {
         if self.bytes == declared {
             return Ok(());
         }
-        let name = StateName::new(&self.backend, &self.key);
-        Err(Detail::StateBytes { name, expected: self.bytes, got: declared }.into())
+        Err(Error::fault(Fault::StateBytes, self.bytes, declared))
     }
 }
 

@@ -632,7 +632,7 @@ fn methods_share_states_and_sessions_do_not() -> Result<()> {
 #[test]
 fn delegates_that_share_a_state_declare_the_same_bytes() -> Result<()> {
     let is_refused = |error: Error, expected: usize, got: usize| {
-        let text = format!("the state {ID}/cache, which delegates share: expected {expected}, got {got}");
+        let text = format!("bytes of a state that delegates share: expected {expected}, got {got}");
         assert_eq!(error.code, Code::InvalidProgram);
         assert!(error.to_string().contains(&text), "{error}");
     };
