@@ -3,7 +3,7 @@
 use js_sys::Uint8Array;
 use rushlight::Compiler;
 use rushlight::options::CompilerOptions;
-use rushlight_js_plain::set_options;
+use rushlight_js_plain::read_options;
 use wasm_bindgen::prelude::*;
 
 use crate::memory::Bytes;
@@ -20,8 +20,7 @@ pub fn compile(
     texts: Vec<String>,
     samples: Vec<Values>,
 ) -> Result<Uint8Array, JsValue> {
-    let mut options = CompilerOptions::default();
-    plain::map(set_options(&mut options, &names, &texts))?;
+    let options: CompilerOptions = plain::map(read_options(&names, &texts))?;
     let samples: Vec<_> = plain::map(samples.into_iter().map(Values::into_values).collect::<Result<_, _>>())?;
     let compiler = Compiler::new().method_bytes(method.clone(), exported.bytes().to_vec());
     let compiler = options.apply_with(compiler, |quantization| {

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use rushlight_js_plain::{chat_prompt, limits, llm_error, set_options, step, usage};
+use rushlight_js_plain::{chat_prompt, limits, llm_error, read_options, step, usage};
 use rushlight_llm::{GenerationOptions, Generator, Model};
 use wasm_bindgen::prelude::*;
 
@@ -149,8 +149,7 @@ impl Answer {
         texts: Vec<String>,
     ) -> Result<Self, JsValue> {
         let LanguageModel { model, tokenizer } = llm;
-        let mut options = GenerationOptions::default();
-        plain::map(set_options(&mut options, &names, &texts))?;
+        let options: GenerationOptions = plain::map(read_options(&names, &texts))?;
         let generation = map(options.generation(&tokenizer.0))?;
         map(Generator::start(model, &mut session.0, &tokenizer.0, prompt, generation)).map(Self)
     }

@@ -2,7 +2,7 @@
 
 use rushlight::ModuleBuilder;
 use rushlight::options::LoadOptions;
-use rushlight_js_plain::{Timer, meta, set_options};
+use rushlight_js_plain::{Timer, meta, read_options};
 use wasm_bindgen::prelude::*;
 
 use crate::memory::Bytes;
@@ -85,8 +85,7 @@ impl Module {
 
 /// A builder with options and `.ptd` files.
 pub fn builder(names: &[String], texts: &[String], data: Vec<Bytes>) -> Result<ModuleBuilder, JsValue> {
-    let mut options = LoadOptions::default();
-    plain::map(set_options(&mut options, names, texts))?;
+    let options: LoadOptions = plain::map(read_options(names, texts))?;
     let builder = plain::map(options.builder())?;
     Ok(data.into_iter().fold(builder, |builder, data| builder.external_data_shared(data.shared())))
 }

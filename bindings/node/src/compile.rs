@@ -5,7 +5,7 @@ use napi_derive::napi;
 use rushlight::options::CompilerOptions;
 use rushlight::runtime::StableBytes as _;
 use rushlight::{Compiler, is_language_model};
-use rushlight_js_plain::set_options;
+use rushlight_js_plain::read_options;
 
 use crate::bytes::{Bytes, Content, take};
 use crate::error::Result;
@@ -30,8 +30,7 @@ pub fn compile<'env>(
         Ok((take(&mut exported)?, samples.into_iter().map(sample).collect::<Result<Vec<_>>>()?))
     })?;
     start(env, move || {
-        let mut options = CompilerOptions::default();
-        set_options(&mut options, &names, &texts)?;
+        let options: CompilerOptions = read_options(&names, &texts)?;
         let compiler = match exported {
             Content::Block(block) => Compiler::new().method_bytes(method.clone(), block.bytes().to_vec()),
             Content::Path(path) if is_language_model(&path) => {

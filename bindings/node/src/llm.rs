@@ -6,14 +6,14 @@ use napi::bindgen_prelude::{ClassInstance, Env, Float32Array, JavaScriptClassExt
 use napi_derive::napi;
 use rushlight::Code;
 use rushlight::runtime::StableBytes as _;
-use rushlight_js_plain::{Plain, chat_prompt, limits, set_options, step, usage};
+use rushlight_js_plain::{Plain, chat_prompt, limits, read_options, step, usage};
 use rushlight_llm::{Adapter, GenerationOptions, Generator, GrammarCompiler, Model};
 
 use crate::bytes::{Bytes, Content, take};
 use crate::error::{Problem, Result};
 use crate::into_js::IntoJs;
 use crate::job::{call, let_go, start};
-use crate::module::{builder, contents, load, load_options, locked};
+use crate::module::{builder, contents, load, locked};
 
 /// An object that JavaScript frees, while calls on other threads may still use it.
 type Handle<T> = Option<Arc<Mutex<T>>>;
@@ -102,7 +102,7 @@ impl LanguageModel {
         let (program, data) = call(*env, || contents(&mut program, data))?;
         let tokenizer = call(*env, || tokenizer.map(|mut file| take(&mut file)).transpose())?;
         start(env, move || {
-            let module = load(builder(&load_options(&names, &texts)?, data)?, program)?;
+            let module = load(builder(&read_options(&names, &texts)?, data)?, program)?;
             let tokenizer = match tokenizer {
                 Some(file) => read_tokenizer(file)?,
                 None => rushlight_llm::Tokenizer::of_model(module.program(), None)?,
@@ -260,8 +260,7 @@ impl Answer {
         let (session, model) = call(*env, || Ok((held(session.0.as_ref())?, held(llm.model.as_ref())?)))?;
         let (tokenizer, grammars, prompt) = (llm.tokenizer.clone(), llm.grammars.clone(), prompt.to_vec());
         start(env, move || {
-            let mut options = GenerationOptions::default();
-            set_options(&mut options, &names, &texts)?;
+            let options: GenerationOptions = read_options(&names, &texts)?;
             let (mut session, mut model) = (locked(&session)?, locked(&model)?);
             let constraint = options.constraint(&tokenizer, model.limits(), &mut *locked(&grammars)?)?;
             let generation = options.generation(&tokenizer)?;

@@ -9,7 +9,7 @@ use napi_derive::napi;
 use rushlight::options::LoadOptions;
 use rushlight::{Code, Input, ModuleBuilder, Portability};
 use rushlight_bindings_common::Flag;
-use rushlight_js_plain::{Plain, Timer, meta, set_options};
+use rushlight_js_plain::{Plain, Timer, meta, read_options};
 
 use crate::bytes::{Bytes, Content, take};
 use crate::error::{Problem, Result};
@@ -46,7 +46,7 @@ impl Module {
     ) -> napi::Result<Unknown<'env>> {
         let (program, data) = call(*env, || contents(&mut program, data))?;
         start(env, move || {
-            let options = load_options(&names, &texts)?;
+            let options: LoadOptions = read_options(&names, &texts)?;
             let mut module = load(builder(&options, data)?, program)?;
             match options.lower.as_deref() {
                 Some("off") => {}
@@ -202,13 +202,6 @@ pub fn contents(
     data: Vec<ClassInstance<'_, Bytes>>,
 ) -> Result<(Content, Vec<Content>)> {
     Ok((take(program)?, data.into_iter().map(|mut one| take(&mut one)).collect::<Result<_>>()?))
-}
-
-/// Reads options of loading.
-pub fn load_options(names: &[String], texts: &[String]) -> Result<LoadOptions> {
-    let mut options = LoadOptions::default();
-    set_options(&mut options, names, texts)?;
-    Ok(options)
 }
 
 /// A builder with options and `.ptd` files.

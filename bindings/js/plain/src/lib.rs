@@ -12,7 +12,7 @@ pub use error::{error, own_error};
 #[cfg(feature = "llm")]
 pub use llm::{chat_prompt, limits, llm_error, step, usage};
 pub use meta::meta;
-pub use options::set_options;
+pub use options::read_options;
 pub use profile::Timer;
 
 /// A value of JavaScript's that can be posted between threads.

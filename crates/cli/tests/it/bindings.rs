@@ -8,10 +8,11 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
-use std::path::{Path, PathBuf};
 
 use rushlight::options::{CompilerOptions, Field, LoadOptions, OptionSpec, OptionValue, Options, camel_case};
 use rushlight_llm::GenerationOptions;
+
+use crate::generated::{read, root, settle};
 
 /// The languages, in the order of the columns, with the files that declare what each exports.
 const LANGUAGES: [(&str, &[&str]); 9] = [
@@ -96,8 +97,8 @@ fn tables() -> [Table; 3] {
                     but: Some(("crates/llm-server/src/api/sampling.rs", "const OTHERWISE")),
                 },
                 forwards("bindings/python/src/llm/generation.rs", "values.set(&name, option_value("),
-                forwards("bindings/node/src/llm.rs", "set_options(&mut options, &names, &texts)"),
-                forwards(JS_LLM, "set_options(&mut options, &names, &texts)"),
+                forwards("bindings/node/src/llm.rs", "options: GenerationOptions = read_options(&names, &texts)?"),
+                forwards(JS_LLM, "options: GenerationOptions = plain::map(read_options(&names, &texts))?"),
                 forwards("bindings/c/src/ffi/llm.rs", "set_named(&mut values, options.named, options.num_named)"),
                 forwards("bindings/cpp/include/rushlight/llm.hpp", "raw.named = named.data();"),
                 forwards("bindings/swift/Sources/Rushlight/LanguageModel.swift", "raw.named = named.baseAddress"),
@@ -141,12 +142,12 @@ fn tables() -> [Table; 3] {
                 Offer::Declares { file: "bindings/python/python/rushlight/__init__.pyi", after: "def load(" },
                 Offer::Forwards {
                     file: "bindings/node/src/module.rs",
-                    text: "set_options(&mut options, names, texts)",
+                    text: "options: LoadOptions = read_options(&names, &texts)?",
                     but: Some(("bindings/js/package/lib/options.js", "const READING")),
                 },
                 Offer::Forwards {
                     file: "bindings/js/src/module.rs",
-                    text: "set_options(&mut options, names, texts)",
+                    text: "options: LoadOptions = plain::map(read_options(names, texts))?",
                     but: Some(("bindings/js/package/lib/options.js", "const READING")),
                 },
                 forwards("bindings/c/src/ffi/module.rs", "set_named(&mut settings, given.named, given.num_named)"),
@@ -168,8 +169,11 @@ fn tables() -> [Table; 3] {
                 forwards("crates/cli/src/compile.rs", "OptionArgs::<CompilerOptions>"),
                 Offer::Nothing,
                 Offer::Declares { file: "bindings/python/python/rushlight/llm/__init__.pyi", after: "def compile(" },
-                forwards("bindings/node/src/compile.rs", "set_options(&mut options, &names, &texts)"),
-                forwards("bindings/js/src/compile.rs", "set_options(&mut options, &names, &texts)"),
+                forwards("bindings/node/src/compile.rs", "options: CompilerOptions = read_options(&names, &texts)?"),
+                forwards(
+                    "bindings/js/src/compile.rs",
+                    "options: CompilerOptions = plain::map(read_options(&names, &texts))?",
+                ),
                 forwards("bindings/c/src/ffi/compile.rs", "set_named(&mut settings, options.named, options.num_named)"),
                 forwards("bindings/cpp/include/rushlight/compile.hpp", "raw.named = named.data();"),
                 Offer::Nothing,
@@ -483,14 +487,6 @@ const C_PARTS: &[&str] = &[
     "rl_version",
 ];
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-fn read(path: &str) -> String {
-    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
-}
-
 fn words(text: &str) -> BTreeSet<&str> {
     text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').collect()
 }
@@ -648,23 +644,11 @@ JavaScript and Swift write names in camel case, the command line with `-`. A num
     page
 }
 
-/// Writes a file, or checks that it is up to date.
-fn settle(path: &str, text: &str) {
-    if std::env::var_os("UPDATE_DOCS").is_some() {
-        fs::write(root().join(path), text).expect("the file can be written");
-    } else {
-        assert!(
-            read(path) == text,
-            "{path} is out of date: run UPDATE_DOCS=1 cargo test -p rushlight-cli --test it bindings"
-        );
-    }
-}
-
 #[test]
 fn every_language_has_every_capability_or_a_reason() {
     let Page { text, problems, .. } = page();
     assert!(problems.is_empty(), "{}", problems.join("\n"));
-    settle("docs/bindings.md", &text);
+    settle("docs/bindings.md", &text, "bindings");
 }
 
 /// The marks around generated lines of a file.
@@ -749,10 +733,10 @@ fn typescript<T: Options>(without: &[&str]) -> String {
 #[test]
 fn stubs_and_declarations_have_the_types_of_options() {
     let stubs = "bindings/python/python/rushlight/llm/__init__.pyi";
-    settle(stubs, &with_regions(stubs, &[python::<GenerationOptions>()]));
+    settle(stubs, &with_regions(stubs, &[python::<GenerationOptions>()]), "bindings");
     let declarations = "bindings/js/package/index.d.ts";
     // `threads` and `cache` have other defaults or meanings in JavaScript.
     let loading = || typescript::<LoadOptions>(&["threads", "cache"]);
     let regions = [loading(), typescript::<CompilerOptions>(&[]), loading(), typescript::<GenerationOptions>(&[])];
-    settle(declarations, &with_regions(declarations, &regions));
+    settle(declarations, &with_regions(declarations, &regions), "bindings");
 }

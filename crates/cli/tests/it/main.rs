@@ -4,6 +4,7 @@ mod bindings;
 mod cache;
 mod command;
 mod errors;
+mod generated;
 mod hwbench;
 mod limits;
 mod llm;

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
+use crate::generated::settle;
+
 /// Finds `pub const NAME: Op = Op::new("operator", ...` in a source file of the kernels, and the names that are given to
 /// macros in it: those follow from the operator's name, `aten::eq.Tensor_out` is `EQ_TENSOR_OUT`.
 fn scan(file: &Path, module: &str, paths: &mut BTreeMap<String, String>) {
@@ -65,10 +67,5 @@ fn every_operator_has_its_path() {
         text.push_str(&format!("    (\"{operator}\", \"{path}\"),\n"));
     }
     text.push_str("];\n");
-    let file = root.join("src/op_paths.rs");
-    if std::env::var_os("UPDATE_DOCS").is_some() {
-        fs::write(&file, &text).expect("the file can be written");
-    }
-    let current = fs::read_to_string(&file).unwrap_or_default();
-    assert!(current == text, "src/op_paths.rs is out of date: run UPDATE_DOCS=1 cargo test -p rushlight-cli");
+    settle("crates/cli/src/op_paths.rs", &text, "op_paths");
 }
