@@ -167,13 +167,11 @@ fn canonicalize(model: &mut Model, options: &CompileOptions) -> Result<Vec<Decid
     if options.backends.is_empty() {
         return settle(model, options, &options.passes, &mut Composites::default());
     }
-    let (functional, mut composites) = (model.clone(), Composites::all());
-    let claims = settle(model, options, &[], &mut composites)?;
-    if options.passes.is_empty() {
-        return Ok(claims);
+    let mut composites = Composites::all();
+    if !options.passes.is_empty() {
+        // The composites are settled first without the user's passes, so that most of these run once.
+        settle(&mut model.clone(), options, &[], &mut composites)?;
     }
-    // The composites are settled first without the user's passes, so that most of these run once.
-    *model = functional;
     settle(model, options, &options.passes, &mut composites)
 }
 
@@ -213,7 +211,6 @@ fn settle(
 /// Excludes from the canonical form the composites that nobody claimed; all calls of their operators unless `allows_single`.
 /// Returns true if there are any.
 fn exclude(composites: &mut Composites, model: &Model, claims: &[Decided], allows_single: bool) -> bool {
-    let is_left = claims.iter().any(|decided| !decided.composites.is_empty());
     let mut claimed: HashSet<&str> = HashSet::new();
     let mut left: Vec<(&str, &Graph, NodeId)> = Vec::new();
     for ((method, graph), decided) in model.methods.iter().zip(claims) {
@@ -226,6 +223,7 @@ fn exclude(composites: &mut Composites, model: &Model, claims: &[Decided], allow
             }
         }
     }
+    let is_left = !left.is_empty();
     for (method, graph, node) in left {
         // An operator that nobody claimed anywhere goes at once, with the calls that other passes merged into this one.
         match graph.nodes[node].op.name() {

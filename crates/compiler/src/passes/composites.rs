@@ -1,6 +1,6 @@
 //! The composite operators of the canonical form.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use rushlight_graph::operators::{aten, quantized_decomposed, rushlight, torchao};
 use rushlight_graph::{Graph, NodeId, OriginId};
@@ -127,24 +127,22 @@ pub const CANONICAL_COMPOSITES: &[CompositeFamily] = &[
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Composites {
     whole: HashSet<&'static str>,
-    /// Single calls that are decomposed: method, origin and operator.
-    decomposed: HashSet<(String, OriginId, String)>,
+    /// Single calls that are decomposed: by method, origin and operator.
+    decomposed: HashMap<String, HashSet<(OriginId, &'static str)>>,
 }
 
 impl Composites {
     /// All of the canonical form.
     pub fn all() -> Self {
         let names = CANONICAL_COMPOSITES.iter().flat_map(|family| family.operators).copied();
-        Self { whole: names.collect(), decomposed: HashSet::new() }
+        Self { whole: names.collect(), decomposed: HashMap::new() }
     }
 
     /// True if a node is a composite that stays whole.
     pub fn keeps(&self, method: &str, graph: &Graph, node: NodeId) -> bool {
         let node = &graph.nodes[node];
-        let name = node.op.name();
-        self.whole.contains(name)
-            && (self.decomposed.is_empty()
-                || !self.decomposed.contains(&(method.to_owned(), node.origin, name.to_owned())))
+        let Some(name) = self.whole.get(node.op.name()) else { return false };
+        !self.decomposed.get(method).is_some_and(|calls| calls.contains(&(node.origin, *name)))
     }
 
     /// Decomposes all calls of an operator from now on.
@@ -155,7 +153,9 @@ impl Composites {
     /// Decomposes a call from now on, and the calls of the same operator with the same origin in the exported program.
     pub fn decompose(&mut self, method: &str, graph: &Graph, node: NodeId) {
         let node = &graph.nodes[node];
-        self.decomposed.insert((method.to_owned(), node.origin, node.op.name().to_owned()));
+        if let Some(name) = self.whole.get(node.op.name()) {
+            self.decomposed.entry(method.to_owned()).or_default().insert((node.origin, *name));
+        }
     }
 }
 
