@@ -59,7 +59,7 @@ impl Options {
         let context = self.context(max_positions);
         let seq_len = self.max_seq_len.unwrap_or(context);
         if context > max_positions.min(MAX_CONTEXT) || context == 0 {
-            return Err(Error::new(ErrorKind::Option, "the model does not have so many positions")
+            return Err(Error::new(ErrorKind::Option, "the context length is out of range")
                 .expected(format!("from 1 to {}", max_positions.min(MAX_CONTEXT)))
                 .got(context));
         }
