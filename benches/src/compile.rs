@@ -31,11 +31,11 @@ pub struct Taken {
 pub fn run(models: &Path, python: &Path) -> Result<String> {
     let mut text = conditions("cargo xtask bench compile");
     text.push_str(
-        "\n\nEvery compilation in a process of its own; Rushlight makes weights on one thread and writes them on another. Its \
-         time is from the name of the `.pt2` file (straight from `torch.export.export`) to the written `.pte` file, the \
-         median of ten runs, five before and five after ExecuTorch's; ExecuTorch's time is that of `to_edge` and `to_executorch` on the program that `torch.export.load` \
-         returned. Peaks are the largest resident size of the whole process, which for Rushlight counts the mapped `.pt2` \
-         file.\n\n\
+        "\n\nEach compilation runs in its own process. Rushlight prepares weights on one thread and writes them on \
+         another. Its time is from opening the `.pt2` file (straight from `torch.export.export`) to the written `.pte` \
+         file: the median of ten runs, five before and five after ExecuTorch's. ExecuTorch's time is that of `to_edge` \
+         and `to_executorch` on the program that `torch.export.load` returned. Peaks are the maximum resident size of \
+         the whole process. For Rushlight, this includes the mapped `.pt2` file.\n\n\
          | model | `.pt2`, MB | ExecuTorch, s | Rushlight, ms | ratio | ExecuTorch's peak, MB | Rushlight's peak, MB |\n\
          |---|--:|--:|--:|--:|--:|--:|\n",
     );
@@ -57,7 +57,7 @@ pub fn run(models: &Path, python: &Path) -> Result<String> {
         let _ = writeln!(text, "{line}");
     }
     text.push_str(
-        "\nHow the time grows, with chains of additions and products of one-element tensors:\n\n\
+        "\nThe growth of the time, for chains of additions and multiplications of one-element tensors:\n\n\
          | nodes | ExecuTorch, s | Rushlight, ms | Rushlight, µs a node |\n|--:|--:|--:|--:|\n",
     );
     for &length in CHAINS {

@@ -8,9 +8,9 @@ use anyhow::{Context, Result};
 const HEAD: &str = "\
 # Benchmarks
 
-Written by `cargo xtask bench`, which builds ExecuTorch's side from the C++ libraries of the executorch wheel, installs the
-other engines, runs all sides in turns on the same models, with one thread each where nothing else is said, and replaces
-the section that it measured. Everything measured is listed, also where Rushlight is slower.
+`cargo xtask bench` writes this page. It builds ExecuTorch's side from the C++ libraries of the executorch wheel, and installs
+the other engines. All sides run the same models in turns, with one thread each unless a section states otherwise. A run
+replaces the sections that it measures. The page lists everything that was measured, also where Rushlight is slower.
 ";
 
 /// The document, cut at its sections.
@@ -63,7 +63,7 @@ pub fn conditions(command: &str) -> String {
     let versions = std::env::var("VERSIONS").unwrap_or_default();
     let rust = printed("rustc", &["--version"]);
     let date = printed("date", &["-u", "+%Y-%m-%d"]);
-    format!("{date}, {}; {versions}, {rust}. By `{command}`.", machine())
+    format!("{date}, {}; {versions}, {rust}. Measured by `{command}`.", machine())
 }
 
 /// The processor's name and the number of cores.

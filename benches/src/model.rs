@@ -32,8 +32,8 @@ pub fn run(worker: &Path, models: &Path) -> Result<String> {
             || session.time(3, Duration::from_millis(200)),
         )?;
         Ok(format!(
-            "{}\n\nfp32 at 224x224, batch 1, exported by the executorch wheel in portable form; medians of {ROUNDS} rounds \
-             in which the two take turns. The two agree about the result.\n\n\
+            "{}\n\nfp32 at 224x224, batch 1, exported by the executorch wheel as a portable program. Medians of \
+             {ROUNDS} rounds in which the two runtimes take turns. Their results agree.\n\n\
              | ExecuTorch, ms | Rushlight, ms | ratio |\n|--:|--:|--:|\n| {} | {} | {:.1} |\n",
             conditions("cargo xtask bench portable"),
             milliseconds(pair.theirs),

@@ -243,17 +243,17 @@ fn section(rows: &[(Call, Outcome)]) -> String {
     let mut text = conditions("cargo xtask bench portable");
     let _ = write!(
         text,
-        "\n\nEach line is a program of one operator that both runtimes load, each in a process of its own. The times are \
-         microseconds of its execution. The two take turns of {} ms for {ROUNDS} rounds ({MORE_ROUNDS} other rounds where these show no ratio of \
-         {CLEARLY_FASTER} or more, in each of {PLACES} places in memory); a turn counts with the median of its calls and a \
-         side with its fastest turn, because what else a machine does slows a turn by up to a half, and physical pages \
-         that share a cache's sets by even more. *Library* is the one of the wheel's that has their kernel: \
-         `optimized` are kernels with vector instructions that the wheel registers in place of portable ones, `custom` \
-         those for large language models. The ratio says how many times as long they take; \
-         where it is below {CLOSE}, *control* is the ratio of theirs to another process of theirs, measured in the same \
-         way: what is closer to 1 than that cannot be told apart.\n\n\
-         {} calls, {slower} of them slower than theirs{controls}. Geometric mean of the ratios: {all:.2}; of those against \
-         portable kernels {only_portable:.2}.\n",
+        "\n\nEach row is a program of one operator that both runtimes load, each in its own process. Times are \
+         microseconds of its execution. The two take turns of {} ms for {ROUNDS} rounds. If these show no ratio of \
+         {CLEARLY_FASTER} or more, {MORE_ROUNDS} other rounds follow, in each of {PLACES} places in memory. A turn \
+         counts with the median of its calls, a side with its fastest turn. Other programs slow a turn by up to a \
+         half, and physical pages that share cache sets by even more. *Library* is the library of the wheel that has \
+         ExecuTorch's kernel. `optimized` has kernels with vector instructions that the wheel registers in place of \
+         portable ones, `custom` has those for large language models. *Ratio* is ExecuTorch's time over Rushlight's. \
+         If it is below {CLOSE}, *control* is the ratio of ExecuTorch to a second process of ExecuTorch, measured in \
+         the same way. A ratio closer to 1 than the control is not significant.\n\n\
+         Of {} calls, {slower} are slower than ExecuTorch's{controls}. The geometric mean of the ratios is {all:.2}; \
+         against portable kernels it is {only_portable:.2}.\n",
         TURN.as_millis(),
         rows.len(),
     );

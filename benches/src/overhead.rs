@@ -31,11 +31,11 @@ pub fn run(worker: &Path, models: &Path, python: &Path) -> Result<String> {
     let mut text = conditions("cargo xtask bench overhead");
     let _ = write!(
         text,
-        "\n\nPrograms of 2 and 100 operators on one-element tensors; microseconds. The two take turns; a turn counts with \
-         the median of its batches of calls and a side with its fastest turn. The ratio says how many times as long they \
-         take.\n\n\
-         Rust against the C++ runtime. ExecuTorch verifies with `InternalConsistency`. Its `execute` finds inputs set; \
-         Rushlight's has none without setting them, so that is in its times.\n\n"
+        "\n\nPrograms of 2 and 100 operators on one-element tensors, in microseconds. The two runtimes take turns. A \
+         turn counts with the median of its batches of calls, a side with its fastest turn. *Ratio* is ExecuTorch's \
+         time over Rushlight's.\n\n\
+         Rust against the C++ runtime. ExecuTorch verifies with `InternalConsistency`. The times of Rushlight's \
+         `execute` include setting the inputs; those of ExecuTorch's do not.\n\n"
     );
     let mut peer = Peer::start(worker)?;
     let chains: Vec<Chain> = LENGTHS.iter().map(|&length| Chain::read(models, length)).collect::<Result<_>>()?;
@@ -47,8 +47,8 @@ pub fn run(worker: &Path, models: &Path, python: &Path) -> Result<String> {
             .map(|(chain, of)| Ok(chain.row(of, chain.portable(of, &mut peer)?))),
     )?;
     text.push_str(
-        "\nThe same programs as ExecuTorch lowers them for its XNNPACK delegate, with one thread; Rushlight runs them as it \
-         does by default, without XNNPACK.\n\n",
+        "\nThe same programs, lowered by ExecuTorch for its XNNPACK delegate, with one thread. Rushlight runs them \
+         with its defaults, without XNNPACK.\n\n",
     );
     let executing = || STAGES.iter().filter(|(stage, ..)| matches!(stage, Stage::Execute | Stage::Call));
     table(
@@ -60,7 +60,7 @@ pub fn run(worker: &Path, models: &Path, python: &Path) -> Result<String> {
     )?;
     text.push_str(
         "\nFrom Python, with torch tensors: `rushlight.compat.portable_lib` against the wheel's own \
-         `executorch.extension.pybindings.portable_lib`, by the same script.\n\n",
+         `executorch.extension.pybindings.portable_lib`, in the same script.\n\n",
     );
     table(&mut text, from_python(models, python)?.into_iter().map(Ok))?;
     Ok(text)

@@ -74,12 +74,12 @@ fn compare(model: &Path, folder: &Path, python: &Path) -> Result<String> {
     let mut text = conditions("cargo xtask bench quantize");
     let _ = write!(
         text,
-        "\n\n{MODEL} from a `.pt2` file to a `.pte` file in int8, with {SHOWN} images of 224x224 and all threads of the \
-         machine, each in a process of its own. Rushlight's time is the median of {RUNS} runs of `rushlight quantize`, half of \
-         them before and half after the other side, with its defaults: ranges by histograms, weights by channel, biases \
-         corrected, layers compared. The other side is PT2E with ExecuTorch's XNNPACKQuantizer (ranges by histograms, weights \
-         by channel) and its compiler. *Outputs* is the signal-to-noise of the results against those in floats, on {COMPARED} \
-         other images; weights are random.\n\n\
+        "\n\nQuantization of {MODEL}, from a `.pt2` file to a `.pte` file in int8, with {SHOWN} images of 224x224 and \
+         all threads of the machine. Each side runs in its own process. Rushlight's time is the median of {RUNS} runs of `rushlight quantize`, half \
+         of them before and half after the other side. It uses the defaults: histogram observers, per-channel weights, \
+         bias correction, and a comparison of layers. The other side is PT2E with ExecuTorch's XNNPACKQuantizer \
+         (histogram observers, per-channel weights) and its compiler. *Outputs* is the signal-to-noise ratio of the \
+         results against the float model, on {COMPARED} other images. Weights are random.\n\n\
          | | seconds | ratio | outputs, dB |\n|---|--:|--:|--:|\n"
     );
     let _ = writeln!(text, "| Rushlight | {} | | {our_ratio:.1} |", significant(seconds));

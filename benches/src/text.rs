@@ -55,9 +55,10 @@ pub fn run(vocabulary: &Path) -> Result<String> {
     let mut text = conditions("cargo xtask bench text");
     let _ = write!(
         text,
-        "\n\nWhat a token of an answer costs beside the model's call, for o200k ({size} tokens), on one thread: microseconds by the \
-         median of {STEPS} steps, and their share of the time of a token at 30 a second. Logits that fall off have probabilities like \
-         words in texts (in proportion to the rank to the power of -1.5); of flat ones none stands out, as with random weights.\n\n\
+        "\n\nThe cost of a token of an answer besides the model's call, for o200k ({size} tokens), on one thread. \
+         Times are microseconds: the median of {STEPS} steps. Shares are of the time of a token at 30 tokens per \
+         second. Logits that fall off have probabilities like words in texts (in proportion to the rank to the power \
+         of -1.5). Flat logits have no maximum that stands out, as with random weights.\n\n\
          | step | us | of a token |\n|---|---|---|\n"
     );
     let mut row = |name: &str, nanoseconds: f64| {

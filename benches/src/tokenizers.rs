@@ -18,9 +18,9 @@ pub fn run(python: &Path) -> Result<String> {
     let rows = answer(Command::new(python).arg(script))?;
     let mut text = conditions("cargo xtask bench tokenizers");
     text.push_str(
-        "\n\nA text of half a megabyte, prose and code of this repository with words of many scripts, in megabytes a second of the \
-         processor's time: the median of five runs in turns, in one process with one thread. *Ratio* is Rushlight's speed to that \
-         of the package. The tokenizers gemma, llama2, bert, t5 and sp_unigram are trained in `tests/tokenizers`, with 3000 tokens; \
+        "\n\nMegabytes per second of CPU time, for half a megabyte of prose and code of this repository with words of \
+         many scripts. Each figure is the median of five runs in turns, in one process with one thread. *Ratio* is \
+         Rushlight's speed over that of the package. The tokenizers gemma, llama2, bert, t5 and sp_unigram are trained in `tests/tokenizers`, with 3000 tokens; \
          the others are those of the models.\n\n\
          | tokenizer | package | encode | theirs | ratio | decode | theirs | ratio |\n|---|---|--:|--:|--:|--:|--:|--:|\n",
     );

@@ -43,12 +43,11 @@ fn section(measured: &Json, rust: f64) -> Result<String> {
     let mut text = conditions("cargo xtask bench web");
     let _ = write!(
         text,
-        "\n\nOne page in headless Chromium {} has both packages; it is isolated from other origins. Models have random weights: \
+        "\n\nOne page in headless Chromium {} loads both packages; it is cross-origin isolated. Models have random weights: \
          MobileNetV2 at 224 x 224, and all-MiniLM-L6-v2 with 128 tokens, as `.pte` files for the CPU and as ONNX files, in \
-         float32. The two take turns of a tenth of a second; a turn counts with the median of its batches of calls and a side \
-         with its fastest turn. Rushlight runs in a worker, as it does by default, so that its times have the messages; \
-         onnxruntime-web runs on the page's thread, as it does by default. Answers differ by at most {} of the largest \
-         number.\n\n\
+         float32. The two take turns of a tenth of a second. A turn counts with the median of its batches of calls, a \
+         side with its fastest turn. Both run with their defaults: Rushlight in a worker, so its times include the \
+         messages, and onnxruntime-web on the page's thread. Results differ by at most {} of the largest number.\n\n\
          | model | threads | module | onnxruntime-web, ms | Rushlight, ms | share of its time |\n|---|--:|---|--:|--:|--:|\n",
         measured["chromium"].as_str().context("chromium")?,
         format_args!("{:.0e}", worst(&measured["latency"])?),
@@ -60,8 +59,8 @@ fn section(measured: &Json, rust: f64) -> Result<String> {
         let _ = writeln!(text, "| {model} | {threads} | {variant} | {theirs_ms} | {ours_ms} | {:.2} |", ours / theirs);
     }
     text.push_str(
-        "\nWhat a page downloads: one module of those for programs that are compiled, `compile-simd` too where it compiles \
-         models or portable programs; kilobytes.\n\n\
+        "\nThe download of a page, in kilobytes: one of the modules for compiled programs, and `compile-simd` if it \
+         compiles models or portable programs.\n\n\
          | file | raw | gzip -9 | brotli 11 | share of gzip | of brotli |\n|---|--:|--:|--:|--:|--:|\n",
     );
     let files = measured["downloads"].as_array().context("downloads")?;
@@ -81,8 +80,8 @@ fn section(measured: &Json, rust: f64) -> Result<String> {
         );
     }
     text.push_str(
-        "\nA call of a program that doubles one number, in microseconds: what a call costs by itself. In Node.js the other side \
-         is onnxruntime-node, whose engine is native.\n\n\
+        "\nA call of a program that doubles one number, in microseconds: the overhead of a call. In Node.js, the other \
+         side is onnxruntime-node, whose engine is native.\n\n\
          | from | ONNX Runtime | Rushlight |\n|---|--:|--:|\n",
     );
     let _ = writeln!(text, "| Rust | | {} |", significant(rust / 1e3));

@@ -147,17 +147,19 @@ pub fn run() -> Result<String> {
     let mut text = conditions("cargo xtask bench llm");
     let _ = write!(
         text,
-        "\n\nArchitectures of published models with random 4-bit weights in groups of 32, the same for all engines: Rushlight runs what \
-         `rushlight compile FOLDER --quantize 8da4w --embeddings 4 --backend cpu` makes of the bf16 checkpoint, ExecuTorch what its \
-         `export_llama` makes (8da4w, 4-bit embeddings, its own SDPA, XNNPACK), llama.cpp a Q4_0 file; it is compiled for the native \
-         architecture without AMX, on which it segfaults. The KV cache is f32 in Rushlight and ExecuTorch and f16 in llama.cpp, \
-         their defaults. Medians of {ROUNDS} rounds for decode and {} for prefill, in which all engines take turns, with one thread \
-         and with two, each in its own process. Decode reads one token at a position, prefill all tokens in one call. All logits \
-         were first compared with those of eager PyTorch: they differ by less than half of the largest logit, where those of another \
-         text differ by all of it. *Ratio* is Rushlight's time over that of the fastest peer; above 1 Rushlight is slower. *GB/s* is \
-         Rushlight's memory traffic for a token: weights ({BITS} bits each, with 16-bit scales) and the KV cache up to the position, \
-         once each; *of memory* is its share of the bandwidth of sequential reads without prefetching in the same run. *Other work* \
-         is how many cores other programs kept busy meanwhile.\n",
+        "\n\nArchitectures of published models with random 4-bit weights in groups of 32, the same for all engines. \
+         Rushlight runs the output of `rushlight compile FOLDER --quantize 8da4w --embeddings 4 --backend cpu` for the \
+         bf16 checkpoint. ExecuTorch runs the output of its `export_llama` (8da4w, 4-bit embeddings, its own SDPA, \
+         XNNPACK). The third engine, llama.cpp, runs a Q4_0 file. It is compiled for the native architecture without \
+         AMX, with which it segfaults. The KV cache is f32 in Rushlight and ExecuTorch and f16 in llama.cpp: their defaults. Times are \
+         medians of {ROUNDS} rounds for decode and {} for prefill. All engines take turns, with one thread and with \
+         two, each in its own process. Decode reads one token at a position, prefill all tokens in one call. All \
+         logits were first compared with those of eager PyTorch: they differ by less than half of the largest logit. \
+         Logits of another text differ by all of it. *Ratio* is Rushlight's time over that of the fastest peer; above \
+         1, Rushlight is slower. *GB/s* is Rushlight's memory traffic for a token: weights ({BITS} bits each, with \
+         16-bit scales) and the KV cache up to the position, once each. *Of memory* is its share of the bandwidth of \
+         sequential reads without prefetching in the same run. *Other work* is the number of cores that other programs \
+         kept busy.\n",
         PREFILL.rounds,
     );
     machines.iter().for_each(|machine| text.push_str(&machine.line()));
@@ -295,8 +297,8 @@ fn title(model: &str) -> String {
 
 fn tiny(engines: &Engines, missing: &mut Missing) -> Result<String> {
     const CALL: Call = decode(1);
-    let mut text = "\n### 4 layers of 256 elements\n\nA Llama whose vocabulary has 1024 tokens: what a call costs besides reading \
-                    weights.\n"
+    let mut text = "\n### 4 layers of 256 elements\n\nA Llama with a vocabulary of 1024 tokens: the cost of a call \
+                    besides reading weights.\n"
         .to_owned();
     missing.unless(&format!("{TINY}, compiling"), compile(engines, TINY, &OURS));
     let measured = measure(engines, TINY, &COLUMNS, &[CALL], missing)?;
@@ -321,9 +323,9 @@ fn variants(engines: &Engines, missing: &mut Missing) -> Result<String> {
         missing.unless(&format!("{model}, compiling {}", variant.engine.name), compile(engines, model, variant));
     }
     let mut text = format!(
-        "\n### Forms of {}\n\nThe same weights in other forms of Rushlight's. *8da4w* is the one above, `int4` of `--quantize \
-         int4`, which rounds activations to 16 bits; programs of `--max-context-len 128` and `2048` differ in nothing but the capacity of \
-         the cache; `int8` is `--kv-cache int8`. The ratio is that of times.\n",
+        "\n### Forms of {}\n\nThe same weights in other formats of Rushlight. *8da4w* is the format above. `int4` is \
+         `--quantize int4`, which rounds activations to 16 bits. Programs of `--max-context-len 128` and `2048` differ \
+         only in the capacity of the cache. `int8` is `--kv-cache int8`. The ratio is that of times.\n",
         title(model)
     );
     let tables: [(&str, [&'static Variant; 2], &[Call]); 3] = [
@@ -355,8 +357,8 @@ fn variants(engines: &Engines, missing: &mut Missing) -> Result<String> {
     let error = cell(error, |error| format!("{:.2} %", error * 100.0));
     let _ = write!(
         text,
-        "\nThe cache of {POSITIONS} positions takes {floats} MB in f32 and {integers} MB in int8. At position 2048 the logits with \
-         int8 caches differ from those with f32 by {error} of the largest at most.\n"
+        "\nThe cache of {POSITIONS} positions takes {floats} MB in f32 and {integers} MB in int8. At position 2048, \
+         logits with int8 caches differ from those with f32 caches by at most {error} of the largest.\n"
     );
     Ok(text)
 }
@@ -371,8 +373,8 @@ fn cache_error(engines: &Engines, model: &str) -> Result<f64> {
 }
 
 fn making(engines: &Engines, compiled: &[Option<Taken>]) -> Result<String> {
-    let mut text = "\n### Compiling\n\nFrom the folder in bf16 to the `.pte` file, in a process of its own, once. The peak is the largest \
-                    resident size of the process, in which the pages of the mapped folder count.\n"
+    let mut text = "\n### Compiling\n\nFrom the folder in bf16 to the `.pte` file, once, in its own process. The peak \
+                    is the maximum resident size of the process, including pages of the mapped folder.\n"
         .to_owned();
     text.push_str(&header(["model", "weights, MB", "`.pte`, MB", "seconds", "peak, MB"]));
     for (model, taken) in MODELS.into_iter().zip(compiled) {
@@ -391,9 +393,9 @@ fn making(engines: &Engines, compiled: &[Option<Taken>]) -> Result<String> {
 
 fn loads(engines: &Engines, missing: &mut Missing) -> String {
     let mut text = format!(
-        "\n### Loading\n\nFrom the name of the file to the logits after the first token, and the memory that this adds to the process: \
-         medians of {LOADS} fresh processes with one thread, all libraries loaded and the files in the page cache; pages of mapped \
-         files count.\n"
+        "\n### Loading\n\nThe time from opening the file to the logits after the first token, and the memory that this \
+         adds to the process. Medians of {LOADS} fresh processes with one thread. All libraries are loaded, and the \
+         files are in the page cache. Pages of mapped files count.\n"
     );
     let names = || COLUMNS.iter().map(|engine| engine.name);
     let units = ["ms", "MB"].map(|unit| names().map(move |name| format!("{name}, {unit}")));

@@ -22,11 +22,11 @@ struct Row {
 pub fn run(engines: &Engines, models: &[&str]) -> Result<String> {
     let columns: Vec<&'static Engine> = PEERS.into_iter().chain([&OPENVINO_BF16, &OURS_BF16, &OURS]).collect();
     let about = format!(
-        "Milliseconds of one execution in float32 at 224x224, batch 1: {HOW} Every one was first found to agree with eager \
-         PyTorch. *Ratio* is Rushlight's time over that of the fastest peer in float32; above 1 Rushlight is slower. *Other \
-         work* is how many cores other programs kept busy meanwhile. *OpenVINO bf16* is its hint, which it follows only \
-         where the processor has instructions for that; Rushlight rounds weights to bf16, and with such instructions what \
-         they are multiplied with too."
+        "Milliseconds of one execution in float32 at 224x224, batch 1: {HOW} All results were first found to agree \
+         with eager PyTorch. *Ratio* is Rushlight's time over that of the fastest peer in float32; above 1, Rushlight \
+         is slower. *Other work* is the number of cores that other programs kept busy. *OpenVINO bf16* is its \
+         precision hint, which it follows only on processors with bf16 instructions. Rushlight rounds weights to bf16, \
+         and on such processors also the activations."
     );
     table(engines, models, &columns, "cargo xtask bench cpu latency", &about, |model, missing| {
         for precision in [Precision::F32, Precision::Bf16] {
@@ -39,11 +39,11 @@ pub fn run(engines: &Engines, models: &[&str]) -> Result<String> {
 pub fn run_int8(engines: &Engines, models: &[&str]) -> Result<String> {
     let columns: Vec<&'static Engine> = PEERS_INT8.into_iter().chain([&OURS_INT8]).collect();
     let about = format!(
-        "Milliseconds of one execution in int8 at 224x224, batch 1: {HOW} The models are quantized with the same four inputs: \
-         Rushlight's and ExecuTorch's by PT2E with the XNNPACKQuantizer (weights by channel), ONNX Runtime's by its \
-         `quantize_static` (QDQ, weights by channel), OpenVINO's by NNCF, LiteRT's by ai-edge-quantizer (static, \
-         `wi8_ai8`). *Ratio* is Rushlight's time over that of the fastest peer; above 1 Rushlight is slower. *Other work* \
-         is how many cores other programs kept busy meanwhile."
+        "Milliseconds of one execution in int8 at 224x224, batch 1: {HOW} All models are quantized with the same four \
+         inputs. Rushlight and ExecuTorch use PT2E with the XNNPACKQuantizer (per-channel weights), ONNX Runtime its \
+         `quantize_static` (QDQ, per-channel weights), OpenVINO NNCF, and LiteRT ai-edge-quantizer (static, \
+         `wi8_ai8`). *Ratio* is Rushlight's time over that of the fastest peer; above 1, Rushlight is slower. *Other \
+         work* is the number of cores that other programs kept busy."
     );
     table(engines, models, &columns, "cargo xtask bench cpu int8", &about, |model, missing| {
         missing.unless(&format!("{model}, compiling in int8"), engines.compile_int8(model));
@@ -51,8 +51,8 @@ pub fn run_int8(engines: &Engines, models: &[&str]) -> Result<String> {
 }
 
 /// Whose turn it is when.
-const HOW: &str = "medians of rounds in which all engines, with one thread and with two, take turns, each in a process of \
-                   its own.";
+const HOW: &str = "medians of rounds in which all engines take turns, with one thread and with two, each in its own \
+                   process.";
 
 fn table(
     engines: &Engines,
@@ -103,7 +103,7 @@ fn table(
             cell(mean(&rows, |row| ours(&row.times[number]).zip(fastest(&row.times[number]))), ratio)
         );
     }
-    text.push_str("\n### One thread over two\n\nHow many times as long one thread takes, in the same run.\n");
+    text.push_str("\n### One thread over two\n\nThe time of one thread over that of two, in the same run.\n");
     text.push_str(&header(["model"].into_iter().chain(columns.iter().map(|engine| engine.name))));
     for measured in &rows {
         let [one, two] = &measured.times;

@@ -36,15 +36,15 @@ pub fn run(engines: &Engines) -> Result<String> {
     let mut text = conditions("cargo xtask bench cpu linear");
     let _ = write!(
         text,
-        "\n\nMicroseconds of one linear layer: weights of four bits in groups of 32, rows rounded to eight bits when they come, \
-         results in float32; medians of {ROUNDS} rounds in which all engines, with one thread and with two, take turns, each in a \
-         process of its own. Each runs as many layers as hold {} million weights, which are more than the caches do, and adds \
-         their results; the time is divided by their number. Rushlight and ExecuTorch have weights that torchao has rounded, and \
-         agree with eager PyTorch within 2 %; llama.cpp has rounded the same floats to Q4_0 (scales of 16 bits), in the layout \
-         that it chooses for this processor. *Ratio* is Rushlight's time over that of the fastest peer. *GB/s* are those of its \
-         weights and scales ({BITS} bits a weight, scales being of 16 bits), beside what reading memory in order, without asking for it \
-         ahead, reaches in the same run; *GOP/s* its additions \
-         and multiplications, beside products of bytes in registers.\n",
+        "\n\nMicroseconds of one linear layer: 4-bit weights in groups of 32, rows dynamically quantized to 8 bits, \
+         results in float32. Medians of {ROUNDS} rounds in which all engines take turns, with one thread and with two, \
+         each in its own process. Each engine runs as many layers as hold {} million weights, more than the caches \
+         hold, and adds their results. The time is divided by the number of layers. Rushlight and ExecuTorch have \
+         weights that torchao has quantized, and agree with eager PyTorch within 2 %. The weights of llama.cpp are the \
+         same floats in Q4_0 (16-bit scales), in the layout that it chooses for this processor. *Ratio* is Rushlight's time \
+         over that of the fastest peer. *GB/s* is Rushlight's rate of weights and scales ({BITS} bits per weight, with \
+         16-bit scales), compared with sequential reads without prefetching in the same run. *GOP/s* is its rate of \
+         additions and multiplications, compared with int8 multiplications in registers.\n",
         WEIGHTS >> 20,
     );
     machines.iter().for_each(|machine| text.push_str(&machine.line()));

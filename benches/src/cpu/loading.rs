@@ -25,9 +25,9 @@ pub fn run(engines: &Engines, models: &[&str]) -> Result<String> {
     let mut text = conditions("cargo xtask bench cpu loading");
     let _ = write!(
         text,
-        "\n\nMedians of {LOADS} fresh processes with one thread, all libraries and plugins loaded and the files in the page \
-         cache; the engines take turns.\n\n### From the file to ready, milliseconds\n\nWithout the first execution. Rushlight \
-         maps what `rushlight compile` made for the CPU backend. *Ratio* is Rushlight's time over that of the fastest peer.\n"
+        "\n\nMedians of {LOADS} fresh processes with one thread. All libraries and plugins are loaded, and the files \
+         are in the page cache. The engines take turns.\n\n### From the file to ready, milliseconds\n\nWithout the \
+         first execution. Rushlight maps the output of `rushlight compile` for the CPU backend. *Ratio* is Rushlight's time over that of the fastest peer.\n"
     );
     let names = || columns.iter().map(|engine| engine.name);
     text.push_str(&header(["model"].into_iter().chain(names()).chain(["ratio"])));
@@ -52,9 +52,9 @@ pub fn run(engines: &Engines, models: &[&str]) -> Result<String> {
     }
     let _ = write!(
         text,
-        "\n### First execution, milliseconds\n{first}\n### Memory added by loading and the first execution, MB\n\nBy the largest \
-         resident size, in which the pages of mapped files count. *Weights* is the size of Rushlight's file, *planned* what \
-         its plan of memory takes, and *bound* the first, 1.2 times the second and 4 MB.\n{memory}"
+        "\n### First execution, milliseconds\n{first}\n### Memory added by loading and the first execution, MB\n\nBy \
+         the maximum resident size, which includes pages of mapped files. *Weights* is the size of Rushlight's file, \
+         and *planned* the size of its memory plan. *Bound* is the sum of *weights*, 1.2 times *planned*, and 4 MB.\n{memory}"
     );
     text.push_str(&missing.text());
     Ok(text)

@@ -63,7 +63,7 @@ impl Missing {
             return String::new();
         }
         self.0.iter().fold(
-            "\n**Missing**, because it could not be made or run here:\n\n".to_owned(),
+            "\n**Missing**, because it could not be built or run here:\n\n".to_owned(),
             |mut text, line| {
                 let _ = writeln!(text, "- {line}");
                 text

@@ -27,9 +27,9 @@ pub fn run(engines: &Engines) -> Result<String> {
     let mut text = conditions("cargo xtask bench cpu scaling");
     let _ = writeln!(
         text,
-        "\n\nMilliseconds of one execution in float32, medians of {ROUNDS} rounds in which both engines, with one thread and with \
-         two, take turns. One process of each serves all sizes, from one file; every answer was compared with eager \
-         PyTorch's. *Ratio* is Rushlight's time over ONNX Runtime's."
+        "\n\nMilliseconds of one execution in float32: medians of {ROUNDS} rounds in which both engines take turns, \
+         with one thread and with two. One process of each engine runs all sizes, from one file. Every result was \
+         compared with eager PyTorch. *Ratio* is Rushlight's time over ONNX Runtime's."
     );
     for (model, unit, title, sizes) in PROGRAMS {
         let _ = write!(text, "\n### {title}\n");

@@ -21,11 +21,11 @@ pub fn run(engines: &Engines, models: &[&str]) -> Result<String> {
     let mut text = conditions("cargo xtask bench cpu sources");
     let _ = write!(
         text,
-        "\n\nMilliseconds of one execution with one thread, medians of {ROUNDS} rounds in which three processes take turns. Each \
-         runs the same model from another file: what `rushlight compile` made of the `.pt2` file for the CPU backend, and \
-         the executorch wheel's portable and XNNPACK-delegated programs, lowered when they are loaded. *Apart* is the \
-         slowest over the fastest. *Lowering* is the time of that in milliseconds, with {cores} threads, the median of \
-         {LOADS} fresh processes.\n"
+        "\n\nMilliseconds of one execution with one thread: medians of {ROUNDS} rounds in which three processes take \
+         turns. Each runs the same model from another file. The first is the output of `rushlight compile` for the CPU \
+         backend. The others are the executorch wheel's portable and XNNPACK-delegated programs, lowered when they are \
+         loaded. *Apart* is the slowest over the fastest. *Lowering* is the time of lowering in milliseconds, with \
+         {cores} threads: the median of {LOADS} fresh processes.\n"
     );
     let titles = [
         "model",

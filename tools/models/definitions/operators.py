@@ -117,7 +117,7 @@ def broadcasting():
 
 
 @model
-def normalisations():
+def normalizations():
     class Normalise(nn.Module):
         def __init__(self):
             super().__init__()

@@ -108,28 +108,28 @@ fn tables() -> [Table; 3] {
                 (
                     &["max_new_tokens", "logprobs", "json_schema", "regex", "grammar"],
                     &[SERVER],
-                    "requests have OpenAI's fields for it: `max_tokens`, `logprobs`, `response_format`, and vLLM's `guided_...`",
+                    "requests have OpenAI's fields: `max_tokens`, `logprobs`, `response_format`, and vLLM's `guided_...`",
                 ),
                 (
                     &["stop", "logit_bias", "seed"],
                     &[SERVER],
-                    "a field of requests with limits of its own, because it takes time at each token, or with OpenAI's range",
+                    "a field of requests with OpenAI's range, or with its own limits because it costs time per token",
                 ),
                 (
                     &["dry_sequence_breaker"],
                     &[SERVER],
-                    "it reads the whole vocabulary; the command sets it for all requests",
+                    "it reads the whole vocabulary; set it on the command line for all requests",
                 ),
-                (&["speculate", "draft_max"], &[SERVER], "the command sets it for all requests"),
+                (&["speculate", "draft_max"], &[SERVER], "set it on the command line for all requests"),
                 (
                     &["executorch_sampler"],
                     &[SERVER],
-                    "it is there to compare with ExecuTorch's runner, which is no server",
+                    "it is for comparison with ExecuTorch's runner, which is no server",
                 ),
                 (
                     &["json_schema", "regex", "grammar"],
                     &[WASM],
-                    "pages would download the library of grammars with each model; the server and Node.js have it",
+                    "pages would download the grammar library with each model; use the server or Node.js",
                 ),
             ],
         },
@@ -157,9 +157,9 @@ fn tables() -> [Table; 3] {
             ],
             gaps: &[
                 (&["load_mode"], &[PYTHON], "`load` maps files, and copies objects with bytes"),
-                (&["share_memory"], &[PYTHON], "programs that were compiled with `share_state` share it by themselves"),
-                (&["cache"], &[NODE, WASM], "`cache` keeps files of URLs in the browser's cache"),
-                (&["time_limit"], &[WASM], "WebAssembly has no clock by itself; `dispose` ends a worker"),
+                (&["share_memory"], &[PYTHON], "programs compiled with `share_state` share it automatically"),
+                (&["cache"], &[NODE, WASM], "`cache` stores downloaded files in the browser's cache"),
+                (&["time_limit"], &[WASM], "WebAssembly has no clock; `dispose` ends a worker"),
             ],
         },
         Table {
@@ -180,10 +180,14 @@ fn tables() -> [Table; 3] {
                 Offer::Nothing,
             ],
             gaps: &[
-                (&["*"], &[SERVER], "it serves a program that was compiled before"),
-                (&["share_state"], &[PYTHON], "a language model has one method; `rushlight.compile` has it for others"),
+                (&["*"], &[SERVER], "it serves compiled programs"),
+                (
+                    &["share_state"],
+                    &[PYTHON],
+                    "a language model has one method; `rushlight.compile` has it for other models",
+                ),
                 (&["no_tokenizer"], &[PYTHON], "it is `tokenizer=False`"),
-                (&["*"], &[SWIFT, JAVA], "apps on devices run programs that were compiled before"),
+                (&["*"], &[SWIFT, JAVA], "apps on devices run compiled programs"),
             ],
         },
     ]
@@ -198,9 +202,9 @@ struct Capability {
 }
 
 /// Web pages, requests and apps have no folder of models to compile.
-const RUNS_ONLY: &str = "apps on devices run programs that were compiled before";
+const RUNS_ONLY: &str = "apps on devices run compiled programs";
 const ONE_COMMAND: &str = "a command is one call";
-const OVER_HTTP: &str = "requests are text; tensors would go through the library";
+const OVER_HTTP: &str = "requests are text; for tensors, use the library";
 
 const CAPABILITIES: &[Capability] = &[
     Capability {
@@ -246,7 +250,7 @@ const CAPABILITIES: &[Capability] = &[
             &[],
             &["getMethodMetadata"],
         ],
-        gaps: &[(&[SERVER], OVER_HTTP), (&[SWIFT], "apps know their program; the C interface has it")],
+        gaps: &[(&[SERVER], OVER_HTTP), (&[SWIFT], "apps know their program; use the C interface")],
     },
     Capability {
         title: "Sessions of a module",
@@ -264,15 +268,12 @@ const CAPABILITIES: &[Capability] = &[
         gaps: &[
             (&[CLI], ONE_COMMAND),
             (&[SERVER], OVER_HTTP),
-            (
-                &[PYTHON, NODE, WASM],
-                "language models have sessions; other programs with state are loaded once for each user",
-            ),
-            (&[JAVA], "ExecuTorch's interface has none; a module is loaded once for each user"),
+            (&[PYTHON, NODE, WASM], "language models have sessions; load other programs with state once per user"),
+            (&[JAVA], "ExecuTorch's interface has none; load a module once per user"),
         ],
     },
     Capability {
-        title: "End a call early",
+        title: "Cancel a call",
         names: [
             &["ctrlc"],
             &["timeout"],
@@ -284,18 +285,18 @@ const CAPABILITIES: &[Capability] = &[
             &["Interrupt"],
             &["Interruption"],
         ],
-        gaps: &[(&[PYTHON], "Ctrl-C and signals end a call, and `time_limit` does")],
+        gaps: &[(&[PYTHON], "Ctrl-C, signals and `time_limit` end a call")],
     },
     Capability {
         title: "Time each step",
         names: [&["profile"], &["metrics"], &[], &["profile"], &["profile"], &["rl_event_fn"], &["on_event"], &[], &[]],
         gaps: &[
-            (&[PYTHON], "`rushlight profile` does it, with the lines of Python"),
-            (&[SWIFT, JAVA], "`rushlight profile` does it on a machine of the same kind"),
+            (&[PYTHON], "`rushlight run --profile` does it, with the lines of Python"),
+            (&[SWIFT, JAVA], "use `rushlight run --profile` on a similar machine"),
         ],
     },
     Capability {
-        title: "Operators of one's own",
+        title: "Custom operators",
         names: [
             &[],
             &[],
@@ -308,13 +309,13 @@ const CAPABILITIES: &[Capability] = &[
             &[],
         ],
         gaps: &[
-            (&[CLI, SERVER], "a command loads no code; a program in Rust or Python registers operators"),
-            (&[NODE, WASM], "a call into JavaScript for each step; write it in Rust, or compose it in PyTorch"),
-            (&[SWIFT, JAVA], "register it in C, which both link"),
+            (&[CLI, SERVER], "a command loads no code; register operators in Rust or Python"),
+            (&[NODE, WASM], "each step would call JavaScript; write it in Rust, or compose it in PyTorch"),
+            (&[SWIFT, JAVA], "register it in C"),
         ],
     },
     Capability {
-        title: "Backends of one's own",
+        title: "Custom backends",
         names: [
             &[],
             &[],
@@ -327,7 +328,7 @@ const CAPABILITIES: &[Capability] = &[
             &[],
         ],
         gaps: &[
-            (&[CLI, SERVER], "a command loads no code; a program in Rust, Python or C has backends"),
+            (&[CLI, SERVER], "a command loads no code; register backends in Rust, Python or C"),
             (&[NODE, WASM, SWIFT, JAVA], "register it in C or Rust"),
         ],
     },
@@ -344,10 +345,10 @@ const CAPABILITIES: &[Capability] = &[
             &[],
             &[],
         ],
-        gaps: &[(&[SERVER], "it serves a program that was compiled before"), (&[SWIFT, JAVA], RUNS_ONLY)],
+        gaps: &[(&[SERVER], "it serves compiled programs"), (&[SWIFT, JAVA], RUNS_ONLY)],
     },
     Capability {
-        title: "Text of an answer while it is generated",
+        title: "Streaming of an answer",
         names: [
             &["chat"],
             &["stream"],
@@ -374,7 +375,7 @@ const CAPABILITIES: &[Capability] = &[
             &["chat"],
             &[],
         ],
-        gaps: &[(&[JAVA], "ExecuTorch's `LlmModule` takes the text of a prompt")],
+        gaps: &[(&[JAVA], "ExecuTorch's `LlmModule` takes a prompt as text")],
     },
     Capability {
         title: "Log probabilities of an answer",
@@ -389,7 +390,7 @@ const CAPABILITIES: &[Capability] = &[
             &["onToken"],
             &[],
         ],
-        gaps: &[(&[JAVA], "ExecuTorch's `LlmCallback` gets text alone")],
+        gaps: &[(&[JAVA], "ExecuTorch's `LlmCallback` receives only text")],
     },
     Capability {
         title: "LoRA adapters",
@@ -404,14 +405,17 @@ const CAPABILITIES: &[Capability] = &[
             &["setAdapter"],
             &["loraPath"],
         ],
-        gaps: &[(&[WASM], "an adapter is a folder, which pages do not read")],
+        gaps: &[(&[WASM], "an adapter is a folder, which pages cannot read")],
     },
     Capability {
         title: "A draft model",
         names: [&["draft_model"], &[], &["LLM"], &[], &[], &[], &[], &[], &[]],
         gaps: &[
-            (&[SERVER], "answers take turns in sessions of their own, and a draft model has one"),
-            (&[NODE, WASM, C, CPP, SWIFT, JAVA], "a second model in each call; `speculate` with `lookup` needs none"),
+            (&[SERVER], "answers take turns in their own sessions, and a draft model has one session"),
+            (
+                &[NODE, WASM, C, CPP, SWIFT, JAVA],
+                "each call would need a second model; `speculate` with `lookup` does not",
+            ),
         ],
     },
     Capability {
@@ -429,7 +433,7 @@ const CAPABILITIES: &[Capability] = &[
         ],
         gaps: &[
             (&[CLI], ONE_COMMAND),
-            (&[SERVER], "it keeps common prefixes of prompts by itself"),
+            (&[SERVER], "it caches common prefixes of prompts automatically"),
             (&[JAVA], "ExecuTorch's `LlmModule` is one conversation"),
         ],
     },
@@ -446,7 +450,7 @@ const CAPABILITIES: &[Capability] = &[
             &[],
             &[],
         ],
-        gaps: &[(&[SWIFT], "the C interface has it"), (&[JAVA], "ExecuTorch's `LlmModule` has none")],
+        gaps: &[(&[SWIFT], "use the C interface"), (&[JAVA], "ExecuTorch's `LlmModule` has none")],
     },
     Capability {
         title: "Tokens of a text",
@@ -610,9 +614,9 @@ fn page() -> Page {
     let text = "\
 # Bindings
 
-Generated by `UPDATE_DOCS=1 cargo test -p rushlight-cli --test it bindings`, which also checks that it is up to date. Rows of options are
-those of the tables in `crates/llm/src/generation_options.rs` and `crates/rushlight/src/options`. All languages have the same defaults.
-JavaScript and Swift write names in camel case, the command line with `-`. A number is that of a reason for a gap.
+`UPDATE_DOCS=1 cargo test -p rushlight-cli --test it bindings` writes this page. Without `UPDATE_DOCS`, the test checks it. Options are
+the rows of the tables in `crates/llm/src/generation_options.rs` and `crates/rushlight/src/options`. All languages have the same defaults.
+JavaScript and Swift write names in camel case, the command line with `-`. A number refers to the reason for a gap.
 ";
     let mut page = Page { text: text.to_owned(), reasons: Vec::new(), problems: Vec::new() };
     page.heading("Capabilities", &["capability"]);

@@ -26,13 +26,13 @@ fn recordings() -> Vec<Recording> {
 const PAGE: &str = "\
 # Models
 
-Made by `tools/models/generate.py` with random weights, exported by `torch.export`, compiled, and run against what eager
-PyTorch answered. Each model is compiled twice: straight from `torch.export.export`, and after `run_decompositions()`.
-Planned bytes are those of the decomposed form, beside ExecuTorch's own compiler (portable, with inputs and outputs planned
-by both or by neither). The last column is what no plan of ours can do without: the largest sum of the bytes in use at a
-time, in the order in which the instructions run.
+`tools/models/generate.py` exports these models with random weights. A test compiles and runs them, and compares the results
+with eager PyTorch. Each model is compiled twice: straight from `torch.export.export`, and after `run_decompositions()`.
+Planned bytes are those of the decomposed form. The next column is the plan of ExecuTorch's own compiler (portable, with
+inputs and outputs planned by both or by neither). The last column is a lower bound for Rushlight's plan: the maximum sum of
+the bytes in use at a time, in the order of the instructions.
 
-This page is written by `UPDATE_DOCS=1 cargo test -p rushlight-testing --test it compile -- --ignored`, after
+`UPDATE_DOCS=1 cargo test -p rushlight-testing --test it compile -- --ignored` writes this page, after
 `cargo xtask test models-whole`.
 
 | model | exported | decomposed | planned bytes | ExecuTorch plans | in use at most |

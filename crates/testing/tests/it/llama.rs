@@ -21,14 +21,14 @@ use rushlight_testing::recorded::{self, Recording};
 const PAGE: &str = "\
 # Decoders as ExecuTorch's users export them
 
-Made by `tools/models/export_llama.py` with random weights: a small Llama, and a small Qwen3.5, exported by ExecuTorch's own
-`export_llama` with different options, and decoders that transformers exports. Calls follow each other on one session, a prompt and then single
-tokens, and are compared with what ExecuTorch's runtime answered, or eager PyTorch for those of transformers. Each program is
-compiled twice: to the reference operators alone, and for the CPU backend. A `.pte` is also lowered at load. The error is the
-largest difference of all calls, relative to the largest element of the output. What the CPU backend leaves runs on the
-reference operators.
+`tools/models/export_llama.py` exports these decoders with random weights. ExecuTorch's own `export_llama` exports a small Llama
+and a small Qwen3.5 with different options. transformers exports the others. A test reads a prompt and then single tokens in one
+session. It compares the results with ExecuTorch's runtime, or with eager PyTorch for the decoders of transformers. Each program
+is compiled twice: for the reference operators alone, and for the CPU backend. A `.pte` is also lowered at load. The error is the
+maximum difference of all calls, relative to the largest element of the output. Nodes that the CPU backend does not claim run on
+the reference operators.
 
-This page is written by `UPDATE_DOCS=1 cargo test --profile checked -p rushlight-testing --test it llama -- --ignored`.
+`UPDATE_DOCS=1 cargo test --profile checked -p rushlight-testing --test it llama -- --ignored` writes this page.
 
 | model | error on reference operators | error on the CPU backend | allowed | nodes on the CPU backend | others |
 |---|---|---|---|---|---|

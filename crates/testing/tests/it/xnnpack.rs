@@ -19,28 +19,28 @@ use rushlight_testing::recorded::{self, Recording};
 const PAGE: &str = "\
 # Models that ExecuTorch lowered for XNNPACK
 
-Made by `tools/models/xnnpack.py` with random weights and ExecuTorch's own partitioner, in two types and some in int8. Each program is
-compiled for the CPU backend, and loaded with lowering; both are run and compared with what ExecuTorch's XNNPACK delegate
-answered for the same input. The error is the largest difference, relative to the largest element of the output. In
-float16 XNNPACK rounds at every step and Rushlight only at the end, so that most of the difference is XNNPACK's own error,
-which stands beside it: its difference from float32. Where that is all of the result, PyTorch's stands in for it.
+`tools/models/xnnpack.py` exports these models with random weights and ExecuTorch's own partitioner, in two types and some in int8.
+Each program is compiled for the CPU backend, and also lowered at load. A test runs both and compares the results with those of
+ExecuTorch's XNNPACK delegate for the same input. The error is the maximum difference, relative to the largest element of the
+output. In float16, XNNPACK rounds at every step and Rushlight only at the end, so most of the difference is XNNPACK's own error.
+The last column shows that error: XNNPACK's difference from float32. If it is as large as the result, the column shows PyTorch's.
 
-This page is written by `UPDATE_DOCS=1 cargo test --profile checked -p rushlight-testing --test it xnnpack -- --ignored`.
+`UPDATE_DOCS=1 cargo test --profile checked -p rushlight-testing --test it xnnpack -- --ignored` writes this page.
 
 ## ExecuTorch's own tests
 
-ExecuTorch 1.5.1 has 264 tests of XNNPACK's operators. 263 pass on Rushlight, and the same 263 on ExecuTorch's runtime. The other one,
-`test_linear_qd8_f32_per_token_weight_per_channel_group_int4`, draws random weights: with some, both runtimes exceed its tolerance alike.
-36 tests run no program. `cargo xtask test xnnpack-tests` runs them all on both runtimes.
+ExecuTorch 1.5.1 has 264 tests of XNNPACK's operators. The same 263 pass on Rushlight and on ExecuTorch's runtime. The other one,
+`test_linear_qd8_f32_per_token_weight_per_channel_group_int4`, draws random weights. With some weights, both runtimes exceed its
+tolerance. 36 tests run no program. `cargo xtask test xnnpack-tests` runs all tests on both runtimes.
 
 The results agree to the rounding of their type, with two exceptions:
 
-- **4-bit weights with an odd number of input channels.** XNNPACK reads one element beyond each row: the first of the next row, or memory
-  behind the tensor. This element can widen the row's range, and so change its scale. Rushlight does not read it. Results differ by up to
-  8e-3 of their largest element, in a few rows.
-- **Many dynamically quantized layers in a row.** A value in the middle between two integers goes up or down by its last bit, which depends
-  on the order of sums before it. An 8da4w decoder of four layers agrees within 5e-7 in 9 of 12 calls, and differs by up to 7e-3 in the
-  others. ExecuTorch's runtime differs from itself as much when the embeddings change by an ulp.
+- **4-bit weights with an odd number of input channels.** XNNPACK reads one element past each row: the first of the next row, or memory
+  after the tensor. This element can widen the row's range, and so change its scale. Rushlight does not read it. In a few rows, results
+  differ by up to 8e-3 of their largest element.
+- **Many dynamically quantized layers in sequence.** The last bit of a value halfway between two integers decides its rounding, and depends
+  on the order of accumulation. An 8da4w decoder of four layers agrees within 5e-7 in 9 of 12 calls, and differs by up to 7e-3 in the
+  others. ExecuTorch's runtime differs as much from itself if the embeddings change by an ulp.
 
 ## Models
 

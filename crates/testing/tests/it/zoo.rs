@@ -23,17 +23,18 @@ use serde_json::{Map, Value as Json, json};
 const SECTION: &str = "\
 ## Architectures
 
-Made by `tools/models/generate.py --zoo` at small sizes with random weights: torchvision's as its builders make them, those of
-transformers from configurations. Each is compiled for the reference operators and for the CPU backend, straight from
-`torch.export.export` and after `run_decompositions()`; lowered at load from ExecuTorch's own portable program and from the one
-for its XNNPACK delegate; and quantized without PyTorch in every scheme. A number is the largest difference from eager PyTorch,
-relative to the largest element of the output; for a quantized model it is the signal-to-noise of the worst output in dB, beside
-the one that PyTorch's own flow reaches: PT2E with `XNNPACKQuantizer`, static and dynamic, for `int8` and `int8-dynamic`,
-torchao's `quantize_` for the others. Both calibrate with the calls that they are measured on. A star says that PyTorch's flow
-leaves more than half of the layers in floats that Rushlight quantizes. What is not there has its reason below; an empty cell
-was not run yet.
+`tools/models/generate.py --zoo` exports these architectures at small sizes with random weights: torchvision's with its builders,
+those of transformers from configurations. Each is compiled for the reference operators and for the CPU backend, straight from
+`torch.export.export` and after `run_decompositions()`. ExecuTorch's own portable program, and the one for its XNNPACK delegate,
+are lowered at load. Each architecture is also quantized without PyTorch in every scheme.
 
-This section is written by `cargo xtask test zoo`.
+A number is the maximum difference from eager PyTorch, relative to the largest element of the output. For a quantized model it is
+the signal-to-noise ratio of the worst output in dB, followed by that of PyTorch's own flow. That is PT2E with `XNNPACKQuantizer`,
+static and dynamic, for `int8` and `int8-dynamic`, and torchao's `quantize_` for the others. Both flows calibrate with the calls
+that they are measured on. A star means that PyTorch's flow leaves more than half of the layers in float that Rushlight quantizes.
+A number in parentheses refers to a reason below. An empty cell was not run yet.
+
+`cargo xtask test zoo` writes this section.
 
 ";
 
@@ -358,7 +359,7 @@ fn section(rows: &Map<String, Json>) -> String {
         text += &format!("{}. {reason}\n", index + 1);
     }
     if !refused.is_empty() {
-        text += "\nWhat `torch.export` itself refuses:\n\n| model | reason |\n|---|---|\n";
+        text += "\n`torch.export` itself refuses these models:\n\n| model | reason |\n|---|---|\n";
         text += &refused;
     }
     text
