@@ -65,8 +65,8 @@ pub fn run(worker: &Path, programs: &str, program: &Path) -> Result<String> {
 fn section(figures: &[(&str, f64)]) -> String {
     let mut text = conditions("cargo xtask bench call");
     text.push_str(
-        "\n\nNanoseconds of a call that adds two tensors of 2 x 3 floats: a program of one operator, with inputs that \
-         are described once and outputs that are read. All sides take turns for 31 rounds. A turn counts with the \
+        "\n\nNanoseconds of a call that adds two tensors of 2 x 3 floats: a program of one operator. Inputs are \
+         described once, and outputs are read. All sides take turns for 31 rounds. A turn counts with the \
          median of its batches of calls, a side with its fastest turn. *Over Rust* is the overhead of a language over \
          `Method::execute`. Rushlight's callers in C and C++ link the static library of the same build and copy no \
          tensor. The tests compare the addresses that an operator sees with those of the caller (`bindings/c/tests/abi.c`, `bindings/cpp/tests/rushlight.cpp`). Java loads the shared library of the same sources; its \

@@ -33,7 +33,7 @@ pub fn run(models: &Path, python: &Path) -> Result<String> {
     text.push_str(
         "\n\nEach compilation runs in its own process. Rushlight prepares weights on one thread and writes them on \
          another. Its time is from opening the `.pt2` file (straight from `torch.export.export`) to the written `.pte` \
-         file: the median of ten runs, five before and five after ExecuTorch's. ExecuTorch's time is that of `to_edge` \
+         file. It is the median of ten runs, five before and five after ExecuTorch's. ExecuTorch's time is that of `to_edge` \
          and `to_executorch` on the program that `torch.export.load` returned. Peaks are the maximum resident size of \
          the whole process. For Rushlight, this includes the mapped `.pt2` file.\n\n\
          | model | `.pt2`, MB | ExecuTorch, s | Rushlight, ms | ratio | ExecuTorch's peak, MB | Rushlight's peak, MB |\n\

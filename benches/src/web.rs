@@ -43,9 +43,9 @@ fn section(measured: &Json, rust: f64) -> Result<String> {
     let mut text = conditions("cargo xtask bench web");
     let _ = write!(
         text,
-        "\n\nOne page in headless Chromium {} loads both packages; it is cross-origin isolated. Models have random weights: \
-         MobileNetV2 at 224 x 224, and all-MiniLM-L6-v2 with 128 tokens, as `.pte` files for the CPU and as ONNX files, in \
-         float32. The two take turns of a tenth of a second. A turn counts with the median of its batches of calls, a \
+        "\n\nOne page in headless Chromium {} loads both packages; it is cross-origin isolated. The models are \
+         MobileNetV2 at 224 x 224, and all-MiniLM-L6-v2 with 128 tokens, with random weights in float32. They are \
+         `.pte` files for the CPU and ONNX files. The two take turns of a tenth of a second. A turn counts with the median of its batches of calls, a \
          side with its fastest turn. Both run with their defaults: Rushlight in a worker, so its times include the \
          messages, and onnxruntime-web on the page's thread. Results differ by at most {} of the largest number.\n\n\
          | model | threads | module | onnxruntime-web, ms | Rushlight, ms | share of its time |\n|---|--:|---|--:|--:|--:|\n",

@@ -22,7 +22,7 @@ struct Row {
 pub fn run(engines: &Engines, models: &[&str]) -> Result<String> {
     let columns: Vec<&'static Engine> = PEERS.into_iter().chain([&OPENVINO_BF16, &OURS_BF16, &OURS]).collect();
     let about = format!(
-        "Milliseconds of one execution in float32 at 224x224, batch 1: {HOW} All results were first found to agree \
+        "Milliseconds of one execution in float32 at 224x224, batch 1. {HOW} All results were first found to agree \
          with eager PyTorch. *Ratio* is Rushlight's time over that of the fastest peer in float32; above 1, Rushlight \
          is slower. *Other work* is the number of cores that other programs kept busy. *OpenVINO bf16* is its \
          precision hint, which it follows only on processors with bf16 instructions. Rushlight rounds weights to bf16, \
@@ -39,7 +39,7 @@ pub fn run(engines: &Engines, models: &[&str]) -> Result<String> {
 pub fn run_int8(engines: &Engines, models: &[&str]) -> Result<String> {
     let columns: Vec<&'static Engine> = PEERS_INT8.into_iter().chain([&OURS_INT8]).collect();
     let about = format!(
-        "Milliseconds of one execution in int8 at 224x224, batch 1: {HOW} All models are quantized with the same four \
+        "Milliseconds of one execution in int8 at 224x224, batch 1. {HOW} All models are quantized with the same four \
          inputs. Rushlight and ExecuTorch use PT2E with the XNNPACKQuantizer (per-channel weights), ONNX Runtime its \
          `quantize_static` (QDQ, per-channel weights), OpenVINO NNCF, and LiteRT ai-edge-quantizer (static, \
          `wi8_ai8`). *Ratio* is Rushlight's time over that of the fastest peer; above 1, Rushlight is slower. *Other \
@@ -51,8 +51,8 @@ pub fn run_int8(engines: &Engines, models: &[&str]) -> Result<String> {
 }
 
 /// Whose turn it is when.
-const HOW: &str = "medians of rounds in which all engines take turns, with one thread and with two, each in its own \
-                   process.";
+const HOW: &str = "Times are medians of rounds in which all engines take turns, with one thread and with two, each in its \
+                   own process.";
 
 fn table(
     engines: &Engines,

@@ -34,7 +34,7 @@ const QUICK: Duration = Duration::from_micros(50);
 
 #[napi]
 impl Module {
-    /// Loads a `.pte` file with `.ptd` files, and lowers it if that pays. Options have names in camel case, with values as
+    /// Loads a `.pte` file with `.ptd` files, and lowers it if that saves time. Options have names in camel case, with values as
     /// text.
     #[napi(catch_unwind)]
     pub fn load<'env>(

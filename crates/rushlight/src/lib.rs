@@ -4,7 +4,7 @@
 //! # Load and run
 //!
 //! A program knows what it takes. [`Module::load`] maps the file; inputs are slices with a shape. A portable program is compiled for
-//! this machine when it is loaded, if that pays ([`Lower`]).
+//! this machine when it is loaded, if that saves time ([`Lower`]).
 //!
 //! ```
 //! use rushlight::{Module, TensorView};

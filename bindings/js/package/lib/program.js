@@ -95,7 +95,7 @@ export class Program {
   }
 }
 
-/** Lowers a portable program, if that pays, with the module that compiles. Null if it runs as it is. */
+/** Lowers a portable program, if that saves time, with the module that compiles. Null if it runs as it is. */
 async function lowerHere(instance, program, files, lower, others) {
   const { portability } = program;
   const isAsked = lower !== 'auto' && lower !== 'off';

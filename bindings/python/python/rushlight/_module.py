@@ -116,7 +116,7 @@ def load(path_or_bytes, *, data=None, threads=None, lower="auto", cache=None, me
     `threads` is how many threads a call may use, 1 to 1024; as many as the machine runs at once by default. The
     reference operators use the calling thread alone.
     `lower` says what is done with a portable program when its first method is loaded: "auto" compiles it for this
-    machine where that pays, a backend in any case for that (as "cpu", "cpu:precision=bf16", ("cpu", {"precision": "bf16"}),
+    machine if that saves time, a backend in any case for that (as "cpu", "cpu:precision=bf16", ("cpu", {"precision": "bf16"}),
     or a list of these; see `rushlight.backends()`), and "off" runs it on the reference operators, as does a program that
     cannot be compiled: `Module.report` says why.
     `cache` is a folder of your own, made if it is missing, where compiled programs of a megabyte and more are kept, so that

@@ -51,7 +51,7 @@ pub use fingerprint::Fingerprint;
 pub enum Lower {
     /// It runs on the reference operators.
     Off,
-    /// It is lowered to the best backend of this machine, if that pays. A program stays as it is if the reference
+    /// It is lowered to the best backend of this machine, if that saves time. A program stays as it is if the reference
     /// operators run it in less than about a tenth of a millisecond.
     #[default]
     Auto,

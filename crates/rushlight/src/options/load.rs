@@ -57,7 +57,7 @@ static TABLE: &[OptionSpec<LoadOptions>] = &[
         "lower",
         Field::Text(|options| &mut options.lower),
         "auto|off|BACKEND",
-        "Compile a portable program when it is loaded: auto if that pays, off never, or always for a backend, with \
+        "Compile a portable program when it is loaded: auto if that saves time, off never, or always for a backend, with \
          options such as `cpu:precision=bf16`; auto by default",
     ),
     #[cfg(feature = "lower")]

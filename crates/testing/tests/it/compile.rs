@@ -29,7 +29,7 @@ const PAGE: &str = "\
 `tools/models/generate.py` exports these models with random weights. A test compiles and runs them, and compares the results
 with eager PyTorch. Each model is compiled twice: straight from `torch.export.export`, and after `run_decompositions()`.
 Planned bytes are those of the decomposed form. The next column is the plan of ExecuTorch's own compiler (portable, with
-inputs and outputs planned by both or by neither). The last column is a lower bound for Rushlight's plan: the maximum sum of
+inputs and outputs planned by both or by neither). The last column is a lower bound for Rushlight's plan. It is the maximum sum of
 the bytes in use at a time, in the order of the instructions.
 
 `UPDATE_DOCS=1 cargo test -p rushlight-testing --test it compile -- --ignored` writes this page, after
