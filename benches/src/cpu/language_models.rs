@@ -157,7 +157,8 @@ pub fn run() -> Result<String> {
          logits were first compared with those of eager PyTorch: they differ by less than half of the largest logit. \
          Logits of another text differ by all of it. *Ratio* is Rushlight's time over that of the fastest peer; above \
          1, Rushlight is slower. *GB/s* is Rushlight's memory traffic for a token: weights ({BITS} bits each, with \
-         16-bit scales) and the KV cache up to the position, once each. *Of memory* is its share of the bandwidth of \
+         16-bit scales) and the KV cache up to the position, once each. The column *of memory* is its share of the \
+         bandwidth of \
          sequential reads without prefetching in the same run. *Other work* is the number of cores that other programs \
          kept busy.\n",
         PREFILL.rounds,

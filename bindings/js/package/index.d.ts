@@ -107,7 +107,7 @@ export interface LoadOptions {
   loadMode?: 'file' | 'mmap' | 'mmap-mlock' | 'mmap-mlock-ignore-errors';
   /** Let all methods use one set of planned buffers, sized for the largest, and share state in planned memory. */
   shareMemory?: boolean;
-  /** Compile a portable program when it is loaded: auto if that saves time, off never, or always for a backend, with options such as `cpu:precision=bf16`; auto by default. */
+  /** Compile a portable program at load: auto if that saves time, off never, a backend always, with options such as `cpu:precision=bf16`; auto by default. */
   lower?: string;
   /** Maximum memory of a method, besides the file. */
   memoryLimit?: number;
@@ -248,7 +248,7 @@ export interface LanguageModelOptions {
   loadMode?: 'file' | 'mmap' | 'mmap-mlock' | 'mmap-mlock-ignore-errors';
   /** Let all methods use one set of planned buffers, sized for the largest, and share state in planned memory. */
   shareMemory?: boolean;
-  /** Compile a portable program when it is loaded: auto if that saves time, off never, or always for a backend, with options such as `cpu:precision=bf16`; auto by default. */
+  /** Compile a portable program at load: auto if that saves time, off never, a backend always, with options such as `cpu:precision=bf16`; auto by default. */
   lower?: string;
   /** Maximum memory of a method, besides the file. */
   memoryLimit?: number;

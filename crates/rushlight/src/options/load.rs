@@ -57,8 +57,8 @@ static TABLE: &[OptionSpec<LoadOptions>] = &[
         "lower",
         Field::Text(|options| &mut options.lower),
         "auto|off|BACKEND",
-        "Compile a portable program when it is loaded: auto if that saves time, off never, or always for a backend, with \
-         options such as `cpu:precision=bf16`; auto by default",
+        "Compile a portable program at load: auto if that saves time, off never, a backend always, with options such as \
+         `cpu:precision=bf16`; auto by default",
     ),
     #[cfg(feature = "lower")]
     OptionSpec::new(

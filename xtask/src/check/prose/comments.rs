@@ -31,7 +31,7 @@ fn close(open: &mut Option<(usize, &str, String)>, blocks: &mut Vec<Block>) {
     if let Some((start, _, text)) = open.take() {
         blocks.extend(markdown::blocks(&text).into_iter().map(|block| Block {
             line: block.line + start,
-            kind: Kind::Fragment,
+            kind: Kind::Comment,
             ..block
         }));
     }

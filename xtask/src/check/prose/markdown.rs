@@ -22,7 +22,7 @@ pub fn blocks(text: &str) -> Vec<Block> {
         if content.starts_with('|') {
             close(&mut open);
             for cell in content.trim_matches('|').split('|') {
-                let mut cell = Block { line: number, text: cell.trim().to_owned(), kind: Kind::Fragment };
+                let mut cell = Block { line: number, text: cell.trim().to_owned(), kind: Kind::Cell };
                 close(&mut cell);
             }
             continue;

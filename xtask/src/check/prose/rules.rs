@@ -30,25 +30,84 @@ pub const BANNED: &[(&str, &str)] = &[
     ("have to be", "`must be`"),
 ];
 
+/// Phrases that documents replace, and their replacement.
+pub const BANNED_IN_DOCUMENTS: &[(&str, &str)] = &[
+    ("is said", "`reports` or `states`, with a subject"),
+    ("are said", "`reports` or `states`, with a subject"),
+    ("numbers part", "`results diverge`"),
+    ("what came", "`what was given`"),
+    ("that pays", "`that saves time`"),
+    ("from a stranger", "`untrusted`"),
+    ("from strangers", "`untrusted`"),
+    ("of one's own", "`custom`"),
+    ("of your own", "`custom` or `your`"),
+    ("of our own", "`Rushlight's`"),
+    ("of its own", "`its own` before the noun"),
+    ("of their own", "`their own` before the noun"),
+    ("by channel", "`per channel`"),
+    ("in floats", "`in float`"),
+    ("becomes floats", "`is converted to float`"),
+    ("become floats", "`are converted to float`"),
+    ("anew", "`again`"),
+    ("is left out", "`is omitted`"),
+    ("are left out", "`are omitted`"),
+    ("leaves out", "`omits`"),
+    ("and sound", "`and audio`"),
+    ("no sound", "`no audio`"),
+    ("google's kit", "`the Android NDK`"),
+    ("is no number", "`is not a number`"),
+    ("are no numbers", "`are not numbers`"),
+    ("as they come", "the event"),
+    ("where it can", "`if possible`"),
+    ("who runs", "`the backends that run`"),
+];
+
+/// First words of inverted sentences.
+pub const INVERTED: &[&str] = &["Behind", "Beside", "Of", "Where"];
+
 /// Beginnings of words that are spelled with `z`, as in the names of the field.
 const SPELLED_WITH_Z: &[&str] =
     &["initialis", "minimis", "normalis", "optimis", "quantis", "recognis", "serialis", "vectoris"];
 
-/// The banned phrases and spellings of a sentence, with what to write.
-pub fn banned(sentence: &str) -> Vec<(String, String)> {
+/// The banned phrases and spellings of a sentence of a document or a comment, with what to write.
+pub fn banned(sentence: &str, is_document: bool) -> Vec<(String, String)> {
     let words: Vec<String> = sentence
         .split(|c: char| !c.is_alphanumeric() && c != '\'' && c != '`')
         .filter(|word| !word.is_empty())
         .map(str::to_lowercase)
         .collect();
     let text = format!(" {} ", words.join(" "));
-    let phrases = BANNED.iter().filter(|(phrase, _)| text.contains(&format!(" {phrase} ")));
+    let lists = BANNED.iter().chain(BANNED_IN_DOCUMENTS.iter().filter(|_| is_document));
+    let phrases = lists.filter(|(phrase, _)| text.contains(&format!(" {phrase} ")));
     let spellings = words.iter().filter_map(|word| {
         let stem = SPELLED_WITH_Z.iter().find(|stem| word.starts_with(**stem))?;
         let (before, after) = (stem.strip_suffix('s')?, word.strip_prefix(stem)?);
         Some((word.clone(), format!("`{before}z{after}`")))
     });
-    phrases.map(|(phrase, instead)| ((*phrase).to_owned(), (*instead).to_owned())).chain(spellings).collect()
+    let made = made_of_it(&words).filter(|_| is_document).map(|made| (made, "`converts it to …`".to_owned()));
+    phrases
+        .map(|(phrase, instead)| ((*phrase).to_owned(), (*instead).to_owned()))
+        .chain(spellings)
+        .chain(made)
+        .collect()
+}
+
+/// The phrase `makes X of it`, with one or two words for X.
+fn made_of_it(words: &[String]) -> Option<String> {
+    let is = |word: Option<&String>, one_of: &[&str]| word.is_some_and(|word| one_of.contains(&word.as_str()));
+    (0..words.len()).find_map(|at| {
+        let rest = words.get(at..)?;
+        let end = (2..=3).find(|end| is(rest.get(*end), &["of"]) && is(rest.get(end + 1), &["it", "them"]))?;
+        is(rest.first(), &["make", "makes", "made"]).then(|| rest.get(..end + 2).unwrap_or_default().join(" "))
+    })
+}
+
+/// The first word of a sentence that is in [`INVERTED`]. A question and `Of N …` may begin so.
+pub fn inverted(sentence: &str) -> Option<&str> {
+    let mut words = sentence.split_whitespace();
+    let (first, second) = (words.next()?, words.next().unwrap_or_default());
+    let is_count = first == "Of" && second.starts_with(|c: char| c.is_ascii_digit() || c == '`');
+    (INVERTED.contains(&first) && !is_count && !sentence.ends_with('?')).then_some(first)
 }
 
 /// The first word of a sentence that begins with a noun clause: `What it writes is …`. A question begins with one, too, and is
@@ -119,11 +178,30 @@ mod tests {
 
     #[test]
     fn banned_phrases_are_whole_words() {
-        assert_eq!(banned("Each back end, in turn.").len(), 1);
-        assert_eq!(banned("Each backend has a feedback ending.").len(), 0);
-        assert_eq!(banned("A Back-End.").len(), 1);
+        assert_eq!(banned("Each back end, in turn.", false).len(), 1);
+        assert_eq!(banned("Each backend has a feedback ending.", true).len(), 0);
+        assert_eq!(banned("A Back-End.", false).len(), 1);
         let spelling = ("optimised".to_owned(), "`optimized`".to_owned());
-        assert_eq!(banned("It is optimised."), [spelling]);
+        assert_eq!(banned("It is optimised.", false), [spelling]);
+    }
+
+    #[test]
+    fn documents_are_held_to_more_phrases_than_comments() {
+        let sentence = "What could not be compared is said, and rushlight makes integers of it.";
+        let found: Vec<String> = banned(sentence, true).into_iter().map(|(phrase, _)| phrase).collect();
+        assert_eq!(found, ["makes integers of", "is said", "makes integers of it"]);
+        assert_eq!(banned("It makes a graph of them.", true).len(), 1);
+        assert_eq!(banned("It makes a graph of them.", false).len(), 0);
+        assert_eq!(banned("It makes use of the cache.", true).len(), 0);
+    }
+
+    #[test]
+    fn inverted_sentences_are_no_counts_and_no_questions() {
+        assert_eq!(inverted("Where that is all of the result, PyTorch's stands in for it."), Some("Where"));
+        assert_eq!(inverted("Of what the part copies, it uses what that uses."), Some("Of"));
+        assert_eq!(inverted("Of 289 calls, 12 are slower."), None);
+        assert_eq!(inverted("Where is the cache?"), None);
+        assert_eq!(inverted("The cache is where it was."), None);
     }
 
     #[test]
