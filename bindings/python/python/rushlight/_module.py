@@ -115,10 +115,10 @@ def load(path_or_bytes, *, data=None, threads=None, lower="auto", cache=None, me
     `data` is a .ptd file (path or bytes) with constants that the program does not hold, or a list of them.
     `threads` is how many threads a call may use, 1 to 1024; as many as the machine runs at once by default. The
     reference operators use the calling thread alone.
-    `lower` decides how a portable program runs. "auto" compiles it for this machine when its first method is loaded, if
-    that saves time. A backend always compiles it: "cpu", "cpu:precision=bf16", ("cpu", {"precision": "bf16"}), or a list
-    of these; see `rushlight.backends()`. "off" runs it on the reference operators. A program that cannot be compiled runs
-    on these, too: `Module.report` says why.
+    `lower` says what is done with a portable program when its first method is loaded: "auto" compiles it for this
+    machine where that pays, a backend in any case for that (as "cpu", "cpu:precision=bf16", ("cpu", {"precision": "bf16"}),
+    or a list of these; see `rushlight.backends()`), and "off" runs it on the reference operators, as does a program that
+    cannot be compiled: `Module.report` says why.
     `cache` is a folder of your own, made if it is missing, where compiled programs of a megabyte and more are kept, so that
     the next load finds them there; by default the environment variable RUSHLIGHT_CACHE names it, and without that nothing
     is kept. `Module.report` says what it did; whatever goes wrong with it, the program runs.
