@@ -32,7 +32,7 @@ pub fn compare<'py>(
     inputs: Option<Vec<Bound<'py, PyAny>>>,
     seed: u64,
     report: Option<Py<PyAny>>,
-) -> PyResult<(Dicts<'py>, Dicts<'py>, usize)> {
+) -> PyResult<(Dicts<'py>, Dicts<'py>, Vec<String>)> {
     let compiler = Exported::of(reference)?.method(rushlight::Compiler::new(), method);
     let loader = builder(py).lower(rushlight::Lower::Off);
     let candidate = match Source::of(candidate)? {

@@ -11,7 +11,7 @@ use crate::arguments::{Limits, Method, Model, count, finite, magnitude};
 use crate::failure::Failure;
 use crate::inputs::{Inputs, borrow};
 use crate::output::{self, number_json};
-use crate::progress::Follower;
+use crate::progress::{Follower, is_verbose};
 
 /// Runs a model as it was exported and as it was compiled, node by node, and shows where the results start to differ.
 #[derive(Args)]
@@ -71,7 +71,7 @@ impl Compare {
         })?;
         drop(follower);
         if comparison.rows.is_empty() && comparison.outputs.is_empty() {
-            let count = comparison.only_in_reference;
+            let count = comparison.only_in_reference.len();
             return Err(Failure::Other(format!(
                 "nothing was compared: none of the {count} results of `{}` is in `{}`",
                 self.reference.display(),
@@ -124,27 +124,47 @@ impl Compare {
         }
         let rows = comparison.worst(self.worst.unwrap_or(WORST)).into_iter().map(|row| {
             let [largest, relative, snr] = cells(&row.difference);
-            vec![row.result.clone(), row.op.clone(), largest, relative, snr, row.source.clone().unwrap_or_default()]
+            vec![
+                row.result.clone(),
+                row.op.clone(),
+                largest,
+                relative,
+                snr,
+                row.source.as_deref().map(output::short_source).unwrap_or_default(),
+            ]
         });
-        output::print(&output::table(&["result", "operator", "largest ", "relative ", "snr ", "source"], rows));
-        let (compared, only) = (comparison.rows.len(), comparison.only_in_reference);
-        output::print(&format!(
-            "\n{compared} of {} results compared; {only} are only in the reference, folded, fused or delegated away",
-            compared + only
-        ));
+        let header = ["result", "operator", "largest ", "relative ", "snr ", "source"];
+        output::print(&output::fitted(&output::table(&header, rows)));
+        output::print(&format!("\n{}", counts(comparison)));
         let Some((row, parting)) = first.zip(comparison.parting(self.tolerance)) else {
             if comparison.agrees(self.tolerance) {
                 output::print(&format!("no result differs by more than {:e} of its scale", self.tolerance));
             }
             return;
         };
-        let source = row.source.as_deref().unwrap_or("an unknown line");
+        let source = row.source.as_deref().map_or_else(|| "an unknown line".to_owned(), output::short_source);
         let module = if row.module.is_empty() { "the model itself" } else { &row.module };
         // If results before it were not seen, the line is only that of the first known difference.
         let of = if row.unseen == 0 { "" } else { " of the result" };
         output::print(&format!("{parting}\n  module{of}  {module}\n  source{of}  {source}"));
     }
 }
+
+/// The number of results that were compared, and which were not.
+fn counts(comparison: &Comparison) -> String {
+    let (compared, only) = (comparison.rows.len(), &comparison.only_in_reference);
+    let counted = format!("{compared} of {} results compared", compared + only.len());
+    if only.is_empty() {
+        return counted;
+    }
+    let shown = if is_verbose() { only } else { only.get(..NAMES).unwrap_or(only) };
+    let more = if shown.len() < only.len() { ", … (-v lists all)" } else { "" };
+    let names = shown.join(", ");
+    format!("{counted}; {} are only in the reference, folded, fused or delegated away: {names}{more}", only.len())
+}
+
+/// Number of results that were not compared and are named without `--verbose`.
+const NAMES: usize = 4;
 
 /// Default number of results that are shown.
 const WORST: usize = 5;

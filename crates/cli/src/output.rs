@@ -2,10 +2,11 @@
 
 use std::cmp::Reverse;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{MAIN_SEPARATOR, Path};
 use std::sync::OnceLock;
 
 use comfy_table::{CellAlignment, Table, presets};
+use console::{Term, truncate_str};
 use rushlight::DeviceLimits;
 use rushlight::runtime::Bound;
 use rushlight::runtime::{Bool8, Element};
@@ -142,6 +143,25 @@ pub fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> St
     }
     let lines: Vec<String> = table.to_string().lines().map(|line| line.trim_end().to_owned()).collect();
     lines.join("\n")
+}
+
+/// A table whose lines are cut to the width of the terminal. Files and pipes get all of it.
+pub fn fitted(table: &str) -> String {
+    let terminal = Term::stdout();
+    let Some((_, columns)) = terminal.is_term().then(|| terminal.size_checked()).flatten() else {
+        return table.to_owned();
+    };
+    let lines: Vec<_> = table.lines().map(|line| truncate_str(line, columns.into(), "…")).collect();
+    lines.join("\n")
+}
+
+/// A line of Python with a short path: relative to the current folder, or from the folder of an installed package.
+pub fn short_source(source: &str) -> String {
+    let here = std::env::current_dir().map(|folder| format!("{}{MAIN_SEPARATOR}", folder.display()));
+    let below = here.ok().and_then(|here| source.strip_prefix(&here));
+    let packages = ["site-packages", "dist-packages"].into_iter();
+    let installed = packages.filter_map(|folder| Some(source.split_once(folder)?.1.get(1..)?)).next();
+    below.filter(|_| installed.is_none()).or(installed).unwrap_or(source).to_owned()
 }
 
 /// `cpu 90% · portable 10% of 92 nodes`, the largest share first.

@@ -99,11 +99,11 @@ impl Profile {
                     .map_or_else(String::new, |limits| output::limit_share(limits.share(row.flops, row.bandwidth))),
                 row.node.clone(),
                 row.module.clone(),
-                source.split_once(" in ").map_or(source, |(place, _)| place).to_owned(),
+                output::short_source(source.split_once(" in ").map_or(source, |(place, _)| place)),
             ]
         };
         let header = ["step ", "kind", "time ", "share ", "GFLOP/s ", "GB/s ", "of limit ", "node", "module", "source"];
-        output::print(&format!("\n{}", output::table(&header, rows.iter().map(row))));
+        output::print(&format!("\n{}", output::fitted(&output::table(&header, rows.iter().map(row)))));
         for limits in limits {
             output::print(&format!("limits: {}", output::limits(limits)));
         }
@@ -148,11 +148,11 @@ impl Profile {
                     share(row.part.share),
                     text(origin.map(|origin| origin.node.as_str())),
                     text(origin.map(|origin| origin.module.as_str())),
-                    text(origin.map(place)),
+                    output::short_source(origin.map(place).unwrap_or_default()),
                 ]
             };
             let header = ["instruction ", "operator", "time ", "share ", "node", "module", "source"];
-            output::print(&format!("\n{}", output::table(&header, slowest.iter().map(row))));
+            output::print(&format!("\n{}", output::fitted(&output::table(&header, slowest.iter().map(row)))));
         }
     }
 }

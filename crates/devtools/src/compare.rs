@@ -92,8 +92,8 @@ pub struct Comparison {
     pub rows: Vec<Row>,
     /// The outputs of the method, in order.
     pub outputs: Vec<OutputRow>,
-    /// Results that only the reference has: the candidate folded or fused them.
-    pub only_in_reference: usize,
+    /// The names of the results that only the reference has, in order: the candidate folded, fused or delegated them.
+    pub only_in_reference: Vec<String>,
 }
 
 impl Reference {
@@ -265,7 +265,7 @@ impl Comparison {
                 comparison.rows.push(row(name, origin, Difference::of(value, other), unseen));
                 unseen = 0;
             } else {
-                comparison.only_in_reference += 1;
+                comparison.only_in_reference.push(name.clone());
                 unseen += 1;
             }
         }
@@ -298,14 +298,14 @@ impl Comparison {
             return Some(format!("the numbers part at `{result}` ({op}), relative {relative:.2e}"));
         }
         let from = match at.checked_sub(1).and_then(|before| self.rows.get(before)) {
-            Some(before) => format!("after `{}`, which agrees,", before.result),
-            None => "after the inputs".to_owned(),
+            Some(before) => format!("`{}`, which agrees,", before.result),
+            None => "the inputs".to_owned(),
         };
-        let results = if *unseen == 1 { "1 result" } else { &format!("{unseen} results") };
-        Some(format!(
-            "the numbers part {from} and not after `{result}` ({op}), relative {relative:.2e}: of the {results} in between \
-             the compiled program shows none"
-        ))
+        let between = match unseen {
+            1 => "the result in between is fused and cannot be compared".to_owned(),
+            _ => format!("the {unseen} results in between are fused and cannot be compared"),
+        };
+        Some(format!("the numbers part between {from} and `{result}` ({op}), relative {relative:.2e}: {between}"))
     }
 
     /// The lowest signal-to-noise ratio of a result or output, in dB. It is negative infinity if shapes differ, and

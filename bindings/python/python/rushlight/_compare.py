@@ -63,7 +63,8 @@ class Rows(list):
 @shown_in_full
 class Comparison:
     """The results that both programs have in `rows`, in the order in which the exported program computes them, and in `outputs`
-    the tensors that the method returns."""
+    the tensors that the method returns. `only_in_reference` has the names of the results that the compiled program folded, fused
+    or delegated, and which cannot be compared."""
 
     __slots__ = ("only_in_reference", "outputs", "rows")
 
@@ -92,12 +93,12 @@ class Comparison:
         where = f"{row.result} ({row.op}), relative {row.relative:.2e}: {row.source or f'node {row.node}'}"
         if not row.unseen:
             return f"the numbers part at {where}"
-        start = f"after {self.rows[at - 1].result}, which agrees," if at else "after the inputs"
-        unseen = f"of the {count(row.unseen, 'result')} in between the compiled program shows none"
-        return f"the numbers part {start} and not after {where}; {unseen}"
+        start = f"{self.rows[at - 1].result}, which agrees," if at else "the inputs"
+        results = "result in between is" if row.unseen == 1 else f"{row.unseen} results in between are"
+        return f"the numbers part between {start} and {where}; the {results} fused and cannot be compared"
 
     def _parts(self):
-        only = f"{self.only_in_reference} only in the exported program, folded, fused or delegated"
+        only = f"{len(self.only_in_reference)} only in the exported program, folded, fused or delegated"
         compared = f"{count(len(self.rows), 'result')} compared; {only}"
         parting = self.parting()
         if parting is None and all(output.relative <= 1e-4 for output in self.outputs):

@@ -71,6 +71,10 @@ fn fold(graph: &mut Graph, constants: &mut Arena<Constant>) -> Result<(), Error>
                 *slot = arg;
             }
             replaced.insert(*output, source);
+            // The convolution computes the value of the normalization now, and comparisons find values by name.
+            let [convolved, normalized] = [source, *output].map(|value| graph.values[value].name.clone());
+            graph.values[source].name = normalized;
+            graph.values[*output].name = convolved;
         }
     }
     if !replaced.is_empty() {
