@@ -49,7 +49,9 @@ mod _rushlight {
     #[pymodule_export]
     use super::delegate::{program_backends, register_backend};
     #[pymodule_export]
-    use super::llm::{Adapter, Generation, Generator, LanguageModel, Session, Tokenizer, runner_generated_tokens};
+    use super::llm::{
+        Adapter, Generation, Generator, LanguageModel, Session, Tokenizer, cached_program, runner_generated_tokens,
+    };
     #[pymodule_export]
     use super::module::{Bundle, Instance, Module};
     #[pymodule_export]

@@ -212,3 +212,27 @@ def test_what_cannot_be_exported_is_refused(tmp_path):
     with pytest.raises(SystemExit, match="error: "):
         rushlight.llm.main([str(tmp_path / "none"), "-o", str(tmp_path / "none.pte")])
     assert not list(tmp_path.iterdir())
+
+
+def test_an_llm_of_a_folder_is_compiled_once(tmp_path):
+    cache = tmp_path / "cache"
+    of = {"cache": cache, "progress": False}
+
+    def answer(llm):
+        return llm.generate("hello", temperature=0, max_new_tokens=8, ignore_eos=True).text
+
+    program = rushlight.llm.compile(DECODER)
+    program.save(tmp_path / "compiled.pte")
+    expected = answer(rushlight.llm.LLM(tmp_path / "compiled.pte"))
+    assert answer(rushlight.llm.LLM(DECODER, **of)) == expected
+    (kept,) = cache.iterdir()
+    written = kept.stat().st_ino
+    assert answer(rushlight.llm.LLM(str(DECODER), **of)) == expected and kept.stat().st_ino == written
+    short = rushlight.llm.LLM(DECODER, max_context_len=32, quantize="8da4w", **of)
+    assert short.max_context_len == 32 and len(list(cache.iterdir())) == 2
+    with pytest.raises(TypeError, match="max_context_len is an option of compiling a folder"):
+        rushlight.llm.LLM(tmp_path / "compiled.pte", max_context_len=32)
+    with pytest.raises(TypeError, match="did you mean 'max_context_len'"):
+        rushlight.llm.LLM(DECODER, max_context_length=32)
+    with pytest.raises(ValueError, match="quantize must be"):
+        rushlight.llm.LLM(DECODER, quantize="int5")

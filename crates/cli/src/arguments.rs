@@ -16,7 +16,13 @@ use crate::option_args::{Chosen, OptionArgs, Selection};
 pub struct Model {
     /// The .pte file
     pub model: PathBuf,
+    #[command(flatten)]
+    pub opening: Opening,
+}
 
+/// How a program is opened.
+#[derive(Args, Clone)]
+pub struct Opening {
     /// A .ptd file with constants that the program does not hold; may be repeated
     #[arg(long = "data", value_name = "FILE.ptd")]
     pub data: Vec<PathBuf>,
@@ -153,7 +159,7 @@ pub enum Mode {
 impl Model {
     /// Returns the files to read.
     pub fn files(&self) -> impl Iterator<Item = PathBuf> {
-        std::iter::once(&self.model).chain(&self.data).cloned()
+        std::iter::once(&self.model).chain(&self.opening.data).cloned()
     }
 
     /// Loads the program for inspection, without changes.
@@ -175,13 +181,13 @@ impl Model {
     }
 
     fn builder(&self) -> ModuleBuilder {
-        let mode = match self.load_mode {
+        let mode = match self.opening.load_mode {
             Mode::File => LoadMode::File,
             Mode::Mmap => LoadMode::Mmap,
             Mode::MmapMlock => LoadMode::MmapMlock,
         };
         let builder = Module::builder().mode(mode);
-        self.data.iter().fold(builder, ModuleBuilder::external_data)
+        self.opening.data.iter().fold(builder, ModuleBuilder::external_data)
     }
 }
 

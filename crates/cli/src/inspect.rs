@@ -116,7 +116,7 @@ impl Inspect {
         let mut model = if is_exported {
             import_pt2(&[("forward", bytes.clone())], options.import)
         } else {
-            let external: Result<Vec<Bytes>, _> = self.model.data.iter().map(open_shared).collect();
+            let external: Result<Vec<Bytes>, _> = self.model.opening.data.iter().map(open_shared).collect();
             lift(bytes, &external?)
         }
         .map_err(Error::from)?;

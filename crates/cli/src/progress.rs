@@ -115,6 +115,11 @@ impl Follower {
         };
         let failed = |error| Failure::Other(format!("Ctrl-C cannot be watched: {error}"));
         ctrlc::set_handler(end).map_err(failed)?;
+        Ok(Self::watch())
+    }
+
+    /// Starts to follow, without an end by Ctrl-C: that ends the process at once.
+    pub fn watch() -> Self {
         let stages = Arc::new(Stages { began: Instant::now(), current: Mutex::new(None) });
         if shows_bars() {
             let watched = Arc::downgrade(&stages);
@@ -126,7 +131,7 @@ impl Follower {
                 }
             });
         }
-        Ok(Self(stages))
+        Self(stages)
     }
 
     /// The handle that the work reports to.

@@ -47,7 +47,7 @@ impl Validate {
 
     /// Asks the kernels of all operators for the types that they are called with, where the program has a graph.
     fn check_types(&self) -> Result<(), Failure> {
-        let external: Result<Vec<Bytes>, _> = self.model.data.iter().map(open_shared).collect();
+        let external: Result<Vec<Bytes>, _> = self.model.opening.data.iter().map(open_shared).collect();
         let (Ok(file), Ok(external)) = (open_shared(&self.model.model), external) else { return Ok(()) };
         let Ok(mut model) = lift(&file, &external) else { return Ok(()) };
         CheckTypes.run(&mut model).map_err(|error| Failure::Model(error.into()))

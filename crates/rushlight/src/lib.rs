@@ -263,6 +263,8 @@ pub use instance::{MethodInstance, Submission};
 pub use kv_cache::KvCache;
 #[cfg(feature = "llm")]
 pub use language_model::is_language_model;
+#[cfg(all(feature = "lower", feature = "llm"))]
+pub use lower::CachedModel;
 #[cfg(feature = "lower")]
 pub use lower::{Cache, CacheUse, Fingerprint, Lower};
 #[cfg(feature = "std")]

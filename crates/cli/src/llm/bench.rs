@@ -7,6 +7,7 @@ use rushlight_llm::{Model, Session};
 use serde_json::json;
 
 use super::generation::Lora;
+use super::source::Source;
 use crate::arguments::{self, count};
 use crate::failure::Failure;
 use crate::output;
@@ -23,7 +24,7 @@ Examples:
 a token in every call; their rate is that of all together. The rates are medians. Tokens are made up.")]
 pub struct Bench {
     #[command(flatten)]
-    model: arguments::Model,
+    source: Source,
     #[command(flatten)]
     running: arguments::Running,
     #[command(flatten)]
@@ -67,7 +68,7 @@ struct Measured {
 
 impl Bench {
     pub fn run(self) -> Result<(), Failure> {
-        let mut model = self.lora.load(&self.model, &self.running)?;
+        let mut model = self.lora.load(&self.source, &self.running)?;
         let mut session = model.session()?;
         let mut measured = Vec::new();
         let new = self.tokens as usize;

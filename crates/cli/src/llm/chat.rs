@@ -15,6 +15,7 @@ use crate::failure::Failure;
 #[command(after_help = "\
 Examples:
   rushlight llm chat llama.pte
+  rushlight llm chat qwen3-0.6b-q8_0.gguf --ctx 4096             compiled once
   rushlight llm chat llama.pte --system \"Answer in one sentence.\"
   echo \"What is a quark?\" | rushlight llm chat llama.pte
 

@@ -7,6 +7,7 @@ use rushlight::options::Options as _;
 use rushlight::{LoadMode, Lower};
 use rushlight_llm::{Adapter, Draft, DraftModel, Generation, GenerationOptions, Model, Tokenizer};
 
+use super::source::Source;
 use crate::arguments;
 use crate::failure::Failure;
 use crate::option_args::OptionArgs;
@@ -26,8 +27,8 @@ pub struct Lora {
 
 impl Lora {
     /// Loads a model, and adds the adapter to its sessions.
-    pub fn load(&self, model: &arguments::Model, running: &arguments::Running) -> Result<Model, Failure> {
-        let mut model = Model::new(model.load_to_run(running)?)?;
+    pub fn load(&self, source: &Source, running: &arguments::Running) -> Result<Model, Failure> {
+        let mut model = Model::new(source.program(running)?.load_to_run(running)?)?;
         if let Some(folder) = &self.lora {
             let adapter = Adapter::open(&model, folder, self.lora_scale)?;
             model.set_adapter(Some(adapter))?;
@@ -40,7 +41,7 @@ impl Lora {
 #[derive(Args)]
 pub struct TextModel {
     #[command(flatten)]
-    pub model: arguments::Model,
+    pub source: Source,
     #[command(flatten)]
     pub running: arguments::Running,
     #[command(flatten)]
@@ -55,7 +56,7 @@ pub struct TextModel {
 
 impl TextModel {
     pub fn load(&self) -> Result<Model, Failure> {
-        self.lora.load(&self.model, &self.running)
+        self.lora.load(&self.source, &self.running)
     }
 
     pub fn tokenizer(&self) -> Result<Tokenizer, Failure> {
@@ -63,8 +64,9 @@ impl TextModel {
             Some(path) => Tokenizer::open(path)?,
             None => {
                 // The file is mapped in any mode, because the run reads it again.
-                let module = self.model.load_with(|builder| Ok(builder.lower(Lower::Off).mode(LoadMode::Mmap)))?;
-                Tokenizer::of_model(module.program(), Some(&self.model.model))?
+                let program = self.source.program(&self.running)?;
+                let module = program.load_with(|builder| Ok(builder.lower(Lower::Off).mode(LoadMode::Mmap)))?;
+                Tokenizer::of_model(module.program(), Some(self.source.path()))?
             }
         })
     }
@@ -95,13 +97,14 @@ impl Args for Options {
     fn augment_args(command: Command) -> Command {
         let draft_model = Arg::new("draft_model")
             .long("draft-model")
-            .value_name("FILE")
+            .value_name("FILE.pte|FOLDER|FILE.gguf")
             .value_parser(value_parser!(PathBuf))
             .conflicts_with("speculate")
             .help("Guess tokens with a smaller model that has the same tokens");
         table()
             .augment(command, |name, arg| match name {
-                "max_new_tokens" => arg.short('n'),
+                "max_new_tokens" => arg.short('n').alias("n-predict"),
+                "temperature" => arg.visible_alias("temp"),
                 "executorch_sampler" => arg.conflicts_with_all(ignored_by_executorch()),
                 _ => arg,
             })
@@ -138,8 +141,8 @@ impl Options {
         files: &TextModel,
     ) -> Result<Option<Box<dyn Draft>>, Failure> {
         if let Some(path) = &self.draft_model {
-            let file = arguments::Model { model: path.clone(), data: Vec::new(), load_mode: files.model.load_mode };
-            let draft = Model::new(file.load_to_run(&files.running)?)?;
+            let program = files.source.draft(path, &files.running)?;
+            let draft = Model::new(program.load_to_run(&files.running)?)?;
             return Ok(Some(Box::new(DraftModel::new(draft, model, self.values.draft_max())?)));
         }
         Ok(generation.speculation.map(|speculation| Box::new(speculation) as Box<dyn Draft>))

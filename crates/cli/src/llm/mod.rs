@@ -11,6 +11,7 @@ mod perplexity;
 mod run;
 #[cfg(feature = "serve")]
 mod serve;
+mod source;
 mod speaker;
 mod tokenize;
 

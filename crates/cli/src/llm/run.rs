@@ -13,6 +13,7 @@ use crate::output;
 #[command(after_help = "\
 Examples:
   rushlight llm run llama.pte \"Once upon a time\"
+  rushlight llm run Qwen3-0.6B/ --quantize 8da4w \"Once\"         a folder or .gguf file, compiled once
   rushlight llm run llama.pte --temperature 0 -n 64 \"The capital of France is\"
   rushlight llm run llama.pte --json \"Once\" > answer.json      with token counts and times
   rushlight llm run llama.pte --speculate lookup \"1, 2, 3, 1, 2,\"
@@ -25,7 +26,12 @@ pub struct Run {
     speaker: speaker::Arguments,
 
     /// The text to continue; `-` reads standard input
-    prompt: String,
+    #[arg(required_unless_present = "prompt_flag")]
+    prompt: Option<String>,
+
+    /// The same, as other tools take it
+    #[arg(short = 'p', long = "prompt", value_name = "PROMPT", conflicts_with = "prompt")]
+    prompt_flag: Option<String>,
 
     /// Print the text, token counts and times as JSON, and with `--logprobs` the tokens with their log probabilities
     #[arg(long)]
@@ -35,7 +41,8 @@ pub struct Run {
 impl Run {
     pub fn run(self) -> Result<(), Failure> {
         let tokenizer = self.speaker.model.tokenizer()?;
-        let prompt = tokenizer.encode(&read(&self.prompt)?, true)?;
+        let prompt = tokenizer
+            .encode(&read(self.prompt.as_ref().or(self.prompt_flag.as_ref()).map_or("-", |text| text))?, true)?;
         let mut text = String::new();
         let mut scores = Vec::new();
         let usage = self.speaker.load(tokenizer)?.answer(

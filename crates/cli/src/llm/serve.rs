@@ -18,6 +18,7 @@ use crate::output;
 #[command(after_help = "\
 Examples:
   rushlight llm serve llama.pte
+  rushlight llm serve Qwen3-0.6B/ --quantize 8da4w --ctx 8192
   rushlight llm serve llama.pte --lora-module poet=adapters/poet --lora-module clerk=adapters/clerk
   rushlight llm serve llama.pte --port 8000 --name llama-3.2-1b --sessions 8
   curl http://localhost:8080/v1/chat/completions -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}'
@@ -101,7 +102,7 @@ impl Serve {
         }
         let tokenizer = self.model.tokenizer()?;
         let mut model = self.model.load()?;
-        let file_name = || self.model.model.model.file_stem().map(|name| name.to_string_lossy().into_owned());
+        let file_name = || self.model.source.name();
         let mut api_keys = self.api_key;
         api_keys.extend(std::env::var(KEY_VARIABLE).ok().filter(|key| !key.is_empty()));
         if api_keys.iter().any(|key| key.trim().is_empty()) {

@@ -74,6 +74,37 @@ fn texts_are_continued_as_transformers_does() {
     assert_ne!(sampled("3"), sampled("4"));
 }
 
+/// A folder or a GGUF file is compiled at its first use. Its program is found afterwards, unless the files or options differ.
+#[test]
+fn published_models_are_compiled_once() {
+    let folder = command::folder("llm-once");
+    let cache = folder.join("cache");
+    let model = folder.join("model.gguf");
+    std::fs::copy(Path::new(SAMPLE).join("model.gguf"), &model).expect("a copy");
+    let tokenizer = format!("{SAMPLE}/tokenizer.json");
+    let programs = || std::fs::read_dir(&cache).map_or(0, Iterator::count);
+    let run = |source: &[&str], options: &[&str]| {
+        let cache = cache.to_str().expect("a name");
+        let answer = ["-p", "hello", "--temp", "0", "-n", "8", "--ignore-eos", "--cache", cache];
+        let output = llm(&[&["run"], source, &answer, options].concat(), "");
+        (text(&output), String::from_utf8_lossy(&output.stderr).contains("is compiled once"))
+    };
+    let compiled = self::model("llm-once-compiled");
+    let (expected, _) = run(&["-m", compiled.to_str().expect("a name")], &[]);
+    assert_eq!((run(&[SAMPLE], &[]), programs()), ((expected.clone(), true), 1));
+    assert_eq!((run(&["-m", SAMPLE], &[]), programs()), ((expected.clone(), false), 1));
+    assert_eq!((run(&[SAMPLE], &["--ctx", "80"]), programs()), ((expected.clone(), true), 2));
+    let of_file = || run(&[model.to_str().expect("a name")], &["-t", &tokenizer]);
+    assert_eq!((of_file(), programs()), ((expected.clone(), true), 3));
+    assert_eq!(of_file(), (expected.clone(), false));
+    std::fs::File::options().append(true).open(&model).and_then(|mut file| file.write_all(&[0; 32])).expect("a change");
+    assert_eq!((of_file(), programs()), ((expected, true), 4));
+
+    let output = llm(&["run", compiled.to_str().expect("a name"), "hello", "--ctx", "80"], "");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("is compiled already"));
+}
+
 #[test]
 fn guessed_tokens_change_nothing_but_the_time() {
     let model = model_with("llm-speculate", &["--full-logits"]);

@@ -38,6 +38,8 @@ use crate::source::{LoadMode, Shared};
 
 use cache::{Entry, Kept, Made};
 
+#[cfg(feature = "llm")]
+pub use cache::CachedModel;
 pub use cache::{Cache, CacheUse};
 pub use fingerprint::Fingerprint;
 

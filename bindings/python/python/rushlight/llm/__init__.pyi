@@ -213,6 +213,8 @@ class LLM(_Speaker):
         memory_limit: Optional[SupportsIndex] = None,
         time_limit: Optional[SupportsFloat] = None,
         lora: Union[Adapter, _Path, None] = None,
+        progress: _Progress = None,
+        **options: Any,
     ) -> None: ...
     @property
     def tokenizer(self) -> Tokenizer: ...

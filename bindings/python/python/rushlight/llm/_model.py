@@ -6,7 +6,8 @@ import os
 import threading
 
 from .._module import core_arguments
-from .._rushlight import Adapter, Generation, Generator, LanguageModel
+from .._progress import Progress
+from .._rushlight import Adapter, Generation, Generator, LanguageModel, cached_program
 from .._rushlight import Session as _Session
 from ._answer import Answer, AsyncStream, Stream
 from ._tokenizer import Tokenizer
@@ -97,7 +98,10 @@ class LLM(_Speaker):
         answer = llm.generate("Once upon a time", max_new_tokens=64, temperature=0)
         print(answer.text, answer.finish_reason, answer.usage.completion_tokens)
 
-    `path_or_bytes`, `data`, `threads`, `lower`, `cache`, `memory_limit` and `time_limit` are as for `rushlight.load`.
+    `path_or_bytes`, `data`, `threads`, `lower`, `cache`, `memory_limit` and `time_limit` are as for `rushlight.load`. The path may
+    also be a folder of Hugging Face or a .gguf file. That is compiled once, with `options`, which are those of
+    `rushlight.llm.compile`: `LLM("Qwen3-0.6B/", quantize="8da4w", max_context_len=4096)`. The program stays in `cache`, by default
+    the folder of RUSHLIGHT_CACHE, or else the user's folder of caches. `progress` is as for `rushlight.compile`.
     `tokenizer` is a `Tokenizer`, or the path of its file or folder; by default it is that which the program carries, or else the
     one beside it, as `Tokenizer.beside` says.
 
@@ -125,7 +129,13 @@ class LLM(_Speaker):
         memory_limit=None,
         time_limit=None,
         lora=None,
+        progress=None,
+        **options,
     ):
+        if options or isinstance(path_or_bytes, (str, os.PathLike)):
+            followed = Progress(progress)
+            with followed:
+                path_or_bytes = cached_program(path_or_bytes, cache, options, followed.report)
         self._core = LanguageModel(
             *core_arguments(path_or_bytes, data, threads, lower, cache, memory_limit, time_limit)
         )

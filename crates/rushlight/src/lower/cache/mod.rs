@@ -8,6 +8,8 @@
 mod checksum;
 mod folder;
 mod key;
+#[cfg(feature = "llm")]
+mod language_model;
 
 use std::fmt;
 use std::fs;
@@ -29,6 +31,8 @@ use crate::source::{self, LoadMode};
 use checksum::{Checksum, Summed};
 
 pub(super) use key::{Made, content};
+#[cfg(feature = "llm")]
+pub use language_model::CachedModel;
 
 /// The environment variable with the folder of the cache, if nothing else sets it.
 const VARIABLE: &str = "RUSHLIGHT_CACHE";
