@@ -17,6 +17,8 @@ TOLERANCES |= {torch.float8_e4m3fn: 0.2, torch.float8_e5m2: 0.4}
 NAN_DECIDES = re.compile(r"torch\.mode\((\w+),|torch\.signbit\((\w+)\)|torch\.copysign\(\w+, (\w+)\)")
 # The operands whose sign decides a result.
 SIGN_DECIDES = re.compile(r"torch\.signbit\((\w+)\)|torch\.copysign\(\w+, (\w+)\)")
+# The operands that decide between a number and NaN at 0.
+ZERO_DECIDES = re.compile(r"torch\.igammac?\((\w+)(?:\.abs\(\))?,")
 CASTS_TO_INT = re.compile(r"\.to\(torch\.u?int|\.long\(|dtype=torch\.u?int")
 
 
@@ -340,7 +342,7 @@ def is_unstable(program, inputs):
             for name, value in program.buffers.items():
                 setattr(other, name, change(value))
             got = [as_double(value) for value in run(other, [change(value) for value in inputs])]
-            if difference(got, want, [3e-2 if lowest <= 2 else 3e-5] * len(want)):
+            if difference(got, want, [1e-2 if lowest <= 2 else 3e-5] * len(want)):
                 return True
         except (RuntimeError, TypeError, ValueError, IndexError):
             return lowest <= 2
@@ -361,6 +363,10 @@ def is_arbitrary(program, values, inputs):
     # Equal numbers are normalized to a zero, whose sign depends on the order of operations.
     signs = [values[name] for names in SIGN_DECIDES.findall(source) for name in names if name in values]
     if "_norm(" in source and any((value.abs() < 1e-6).any() for value in signs):
+        return True
+    # The incomplete gamma function has no limit at (0, 0), and the sum of logarithms that cancel is 0 or a rounding error.
+    zeros = [values[name] for name in ZERO_DECIDES.findall(source) if name in values]
+    if "logaddexp" in source and any((value.abs() < 1e-6).any() for value in zeros):
         return True
     if "scaled_dot_product_attention(" not in source:
         return False
