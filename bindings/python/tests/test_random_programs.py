@@ -119,6 +119,17 @@ class MatrixNormOfNone(torch.nn.Module):
         )
 
 
+class ConvolveNone(torch.nn.Module):
+    def forward(self, x):
+        functional, image, weight = torch.nn.functional, x.reshape(1, 3, 4, 1)[:0], torch.ones(3, 2, 2, 2)
+        empty = image[..., :0]
+        return (
+            functional.conv_transpose2d(empty, weight), functional.conv_transpose2d(empty, weight, stride=2),
+            functional.conv_transpose2d(empty, weight, None, 2, 1, 1, 1, 2), functional.conv_transpose2d(image, weight, padding=1),
+            functional.conv_transpose1d(image[..., 0, :0], weight[..., 0]), functional.conv2d(empty, torch.ones(2, 3, 1, 1), padding=1),
+        )
+
+
 def loaded_in_all_ways(module, x):
     """Loads a module with the reference operators, lowered at load, and compiled for the CPU backend."""
     exported = torch.export.export(module, (x,))
@@ -130,7 +141,7 @@ def loaded_in_all_ways(module, x):
     )
 
 
-@pytest.mark.parametrize("module", [Empty(), OfNumber(), NoDims(), OfNone(), NormOfNone(), PoolOfNone(), MatrixNormOfNone()])
+@pytest.mark.parametrize("module", [Empty(), OfNumber(), NoDims(), OfNone(), NormOfNone(), PoolOfNone(), MatrixNormOfNone(), ConvolveNone()])
 def test_what_random_programs_found(module):
     x = torch.rand(3, 4) > 0.5 if isinstance(module, NoDims) else torch.randn(3, 4)
     for loaded in loaded_in_all_ways(module, x):

@@ -11,6 +11,7 @@ mod demo;
 mod doctor;
 mod export_llm;
 mod failure;
+mod firmware;
 mod hwbench;
 mod inputs;
 mod inspect;

@@ -9,6 +9,7 @@ use rushlight::{Error, MethodMeta, Module, ModuleBuilder, OpSet, Portability, Pr
 use serde_json::json;
 
 use crate::failure::Failure;
+use crate::firmware;
 use crate::npm;
 use crate::op_paths::PATHS;
 use crate::output;
@@ -55,7 +56,9 @@ impl Ops {
         for path in &self.models {
             let module = self.data.iter().fold(Module::builder(), ModuleBuilder::external_data).load(path)?;
             add(module.program(), &mut needed);
-            if self.npm.is_some() {
+            if self.npm.is_none() {
+                firmware::check(path, module.program())?;
+            } else {
                 add_lowered(path, &module, &mut needed)?;
             }
         }

@@ -7,6 +7,7 @@ use serde_json::json;
 
 use crate::arguments::{MemoryLimit, Method, Model};
 use crate::failure::Failure;
+use crate::firmware;
 use crate::output;
 
 /// Shows the bytes that a method takes, and the Rust static that provides them.
@@ -27,6 +28,7 @@ pub struct Size {
 impl Size {
     pub fn run(self) -> Result<(), Failure> {
         let mut module = self.model.load_with(|builder| self.limit.add_to(builder.lower(Lower::Off)))?;
+        firmware::check(&self.model.model, module.program())?;
         let method = self.method.choose(&module)?;
         let host = module.method(&method)?.memory_use();
         let small = module.method(&method)?.memory_use_on_32_bit();

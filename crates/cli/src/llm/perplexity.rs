@@ -26,7 +26,12 @@ pub struct Perplexity {
     model: TextModel,
 
     /// A text file; `-` reads standard input
-    text: PathBuf,
+    #[arg(required_unless_present = "text_flag")]
+    text: Option<PathBuf>,
+
+    /// The same, as other tools take it
+    #[arg(short = 'f', long = "file", value_name = "FILE", conflicts_with = "text")]
+    text_flag: Option<PathBuf>,
 
     /// Tokens that the model sees at a time; by default its whole context
     #[arg(long, value_name = "TOKENS", value_parser = crate::arguments::count)]
@@ -40,10 +45,12 @@ pub struct Perplexity {
 impl Perplexity {
     pub fn run(self) -> Result<(), Failure> {
         let tokenizer = self.model.tokenizer()?;
-        let text = if self.text.as_os_str() == "-" {
+        // clap requires one of them.
+        let path = self.text.or(self.text_flag).unwrap_or_else(|| "-".into());
+        let text = if path.as_os_str() == "-" {
             std::io::read_to_string(std::io::stdin()).map_err(Failure::stdin)?
         } else {
-            std::fs::read_to_string(&self.text).map_err(|error| Failure::read(&self.text, error))?
+            std::fs::read_to_string(&path).map_err(|error| Failure::read(&path, error))?
         };
         let mut model = self.model.load()?;
         let tokens = tokenizer.encode(&text, false)?;

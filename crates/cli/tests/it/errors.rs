@@ -306,3 +306,19 @@ fn missing_data_is_named() {
     succeeds(&["compile", &model, "--external-weights", "-o", &at(&folder, "digits.pte")]);
     fails(&["run", &program, "--data", &at(&folder, "digits.ptd")], 5, &["digits.ptd", "weights.ptd"]);
 }
+
+/// Programs of a backend that needs an operating system have no size on a microcontroller, and no list of operators for it.
+#[test]
+fn programs_that_no_microcontroller_runs_are_refused() {
+    let folder = folder("firmware");
+    let model = format!("{EXAMPLE}/digits.pt2");
+    let program = at(&folder, "cpu.pte");
+    succeeds(&["compile", &model, "--backend", "cpu", "-o", &program]);
+    for command in [&["size", &program][..], &["ops", &program], &["ops", "--rust", &program]] {
+        fails(command, 1, &["RushlightCpu", "--backend portable"]);
+    }
+    succeeds(&["compile", &model, "--backend", "portable", "-o", &program]);
+    for command in [&["size", &program][..], &["ops", &program], &["ops", "--rust", &program]] {
+        succeeds(command);
+    }
+}

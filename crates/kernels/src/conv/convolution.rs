@@ -112,7 +112,9 @@ impl Parameters {
         }
         let mut output = [1; 3];
         for dim in 0..3 {
-            output[dim] = self.output_size(dim, from.space[dim], kernel.space[dim])?;
+            // With an empty batch, images may be empty, too.
+            let least = from.batch.min(1);
+            output[dim] = self.output_size(dim, from.space[dim], kernel.space[dim], least)?;
         }
         Ok(Geometry {
             batch: from.batch,
@@ -129,7 +131,8 @@ impl Parameters {
         })
     }
 
-    fn output_size(&self, dim: usize, size: usize, kernel: usize) -> Result<usize> {
+    /// The size of the result. For a transposed convolution, it and `size` are at least `least`.
+    fn output_size(&self, dim: usize, size: usize, kernel: usize, least: usize) -> Result<usize> {
         let (stride, padding, dilation) = (self.stride[dim], self.padding[dim], self.dilation[dim]);
         if !self.transposed {
             return WindowDim { size, kernel, stride, padding, dilation }.count(false);
@@ -140,10 +143,11 @@ impl Parameters {
             return Err(Detail::Value { what: "output_padding", expected, got: extra as i64 }.into());
         }
         let grown = || {
-            let spread = size.checked_sub(1)?.checked_mul(stride)?;
+            // The size without the spread of the input's first element, which an empty input does not have.
             let reach = kernel.checked_sub(1)?.checked_mul(dilation)?;
-            let padded = spread.checked_add(reach)?.checked_add(extra)?.checked_add(1)?;
-            padded.checked_sub(padding.checked_mul(2)?).filter(|&n| n > 0 && padded <= usize::MAX >> 2)
+            let padded = size.checked_mul(stride)?.checked_add(reach)?.checked_add(extra)?.checked_add(1)?;
+            let taken = padding.checked_mul(2)?.checked_add(stride)?;
+            padded.checked_sub(taken).filter(|&n| n >= least && size >= least && padded <= usize::MAX >> 2)
         };
         grown().ok_or_else(|| Error::invalid("the convolution has no output"))
     }

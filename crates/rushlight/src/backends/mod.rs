@@ -149,6 +149,12 @@ impl BackendInfo {
         self.name
     }
 
+    /// Its name in programs, such as `RushlightCpu`. `None` for the runtime's operators, and if this build lacks the run-time half.
+    #[cfg(feature = "backends")]
+    pub fn id(&self) -> Option<&'static str> {
+        Some(self.halves.as_ref()?.run.as_ref()?.id)
+    }
+
     /// One line of documentation.
     pub fn about(&self) -> &'static str {
         self.about
