@@ -158,6 +158,7 @@ class Page:
             "PYTHONDONTWRITEBYTECODE": "1",
             "PYTHONWARNINGS": "ignore",
             "COLUMNS": "160",
+            "XDG_CACHE_HOME": str(tools / "cache"),
         }
 
     def place(self, line):
