@@ -20,7 +20,7 @@ pub struct Model {
     pub opening: Opening,
 }
 
-/// How a program is opened.
+/// The files of a program besides its own, and the way to read them.
 #[derive(Args, Clone)]
 pub struct Opening {
     /// A .ptd file with constants that the program does not hold; may be repeated
