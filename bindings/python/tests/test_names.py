@@ -332,3 +332,23 @@ def test_errors_of_a_calibration_name_inputs(detector):
     ):
         with pytest.raises(rushlight.Error, match=f"(?s){what}.*at +input 1 of the calibration.*help.*{help}"):
             rushlight.compile(exported, quantize="int8", calibration=[good, wrong])
+
+
+@pytest.mark.parametrize("largest", [1, 3, 64])
+def test_calibration_takes_what_a_loader_gives(largest):
+    """Labels behind the inputs are left out, and batches are divided into as many rows as the model takes."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 4)).eval()
+    rows, labels = torch.randn(12, 8), torch.arange(12)
+    varying = None if largest == 1 else ({0: torch.export.Dim("batch", max=largest)},)
+    exported = torch.export.export(model, (rows[: min(largest, 2)],), dynamic_shapes=varying)
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(rows, labels), batch_size=4)
+    of_loader = rushlight.compile(exported, quantize="int8", calibration=loader)
+    calls = [(chunk,) for batch in rows.split(4) for chunk in batch.split(largest)]
+    assert of_loader.buffer == rushlight.compile(exported, quantize="int8", calibration=calls).buffer
+    named = [{"input": batch, "labels": labels[:4]} for batch in rows.split(4)]
+    named = torch.utils.data.DataLoader(named, batch_size=None)
+    assert rushlight.compile(exported, quantize="int8", calibration=named).buffer == of_loader.buffer
+    # Without a loader, nothing is guessed.
+    with pytest.raises(rushlight.Error, match="takes 1 input, got 2"):
+        rushlight.compile(exported, quantize="int8", calibration=[(rows[:1], labels[:1])])

@@ -202,7 +202,8 @@ def compile(
     with those in floats, on the calibration or else on the inputs of the export, and a `rushlight.QuantizationWarning` says
     which have a signal-to-noise below 10 dB.
     `calibration`: an iterable of inputs, each a tuple of arguments, a dict of them by name, or one tensor, that show what numbers
-    are like inside of the model; for several methods a dict of these. "int8" needs some.
+    are like inside of the model; for several methods a dict of these. "int8" needs some. A `torch.utils.data.DataLoader` may have
+    labels behind the inputs, and larger batches than the model.
     `backend`: who is shown the nodes; what it leaves runs on the portable operators. One that comes with Rushlight, as
     "cpu" or with options as "cpu:precision=bf16", an object of your own with `name`, `partition(node)` and
     `preprocess(part)` (see `rushlight.Backend`), either of them with a dict of options, as ("cpu", {"precision": "bf16"}), or a
@@ -414,7 +415,9 @@ def _quantized(program, quantize, calibration):
 
     prepared = prepare_pt2e(program.module(check_guards=False), quantize)
     seen, compared = 0, []
-    for inputs in quantization.each(() if calibration is None else calibration):
+    for inputs in quantization.batches(() if calibration is None else calibration):
+        if isinstance(inputs, quantization.Batch):
+            inputs = inputs.inputs(program.module_call_graph[0].signature.forward_arg_names)
         args, kwargs = inputs, {}
         if isinstance(inputs, Mapping):
             args, kwargs = _arguments(program, inputs)

@@ -155,7 +155,45 @@ def calls(calibration, methods):
         if len(methods) > 1:
             raise ValueError("calibration of several methods has to be a dict of method names to inputs")
         calibration = {methods[0]: calibration}
-    return {method: list(each(inputs)) for method, inputs in calibration.items()}
+    return {method: list(batches(inputs)) for method, inputs in calibration.items()}
+
+
+class Batch:
+    """What a DataLoader gives: inputs of several calls along their first dimension, and perhaps labels behind them."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, values):
+        self._values = values
+
+    def inputs(self, names):
+        """The inputs of these names, or as many as there are names, without what follows."""
+        if isinstance(self._values, Mapping):
+            return {name: value for name, value in self._values.items() if name in names}
+        if isinstance(self._values, (tuple, list)):
+            return tuple(self._values[: len(names)])
+        return (self._values,)
+
+    def calls(self, signature):
+        """The inputs of calls that a method accepts: as many rows at a time as its first dimensions allow."""
+        inputs = self.inputs(signature.names)
+        values = list(inputs.values() if isinstance(inputs, Mapping) else inputs)
+        rows = {value.shape[0] if getattr(value, "shape", ()) else None for value in values}
+        most, is_fixed = signature.rows
+        if len(rows) != 1 or None in rows or most is None or next(iter(rows)) <= most:
+            return [inputs]
+        (rows,) = rows
+        # A method of a fixed size does not take the rest.
+        starts = range(0, rows - most + 1 if is_fixed else rows, most)
+        if isinstance(inputs, Mapping):
+            return [{name: value[at : at + most] for name, value in inputs.items()} for at in starts]
+        return [tuple(value[at : at + most] for value in values) for at in starts]
+
+
+def batches(inputs):
+    """The inputs of calls one after another; those of a DataLoader of PyTorch are a `Batch`."""
+    of_loader = type(inputs).__module__.startswith("torch.utils.data")
+    return (Batch(call) for call in each(inputs)) if of_loader else each(inputs)
 
 
 def each(inputs):
@@ -207,4 +245,5 @@ def _arguments(method, source, inputs):
     if not inputs or source is None:
         return []
     signature = of_exported(method, source)
-    return [list(signature.arguments(call)) for call in inputs]
+    calls = (call for one in inputs for call in (one.calls(signature) if isinstance(one, Batch) else [one]))
+    return [list(signature.arguments(call)) for call in calls]

@@ -92,7 +92,7 @@ class Fields:
 class Signature:
     """How a method of a program is called, and what it gives back."""
 
-    __slots__ = ("_fixed", "_is_flat", "_is_single", "_is_tuple", "_method", "_num_inputs", "_outputs", "_parameters")
+    __slots__ = ("_fixed", "_is_flat", "_is_single", "_is_tuple", "_method", "_num_inputs", "_outputs", "_parameters", "_rows")
 
     def __init__(self, meta):
         """From the description that the extension module gives."""
@@ -104,6 +104,10 @@ class Signature:
         self._is_single = self._outputs.is_leaf
         self._is_tuple = outputs[0] == "tuple" and all(child[0] == "leaf" for child in outputs[1])
         self._num_inputs = len(meta["inputs"])
+        tensors = [info for info in meta["inputs"] if info["kind"] == "tensor" and info.get("sizes")]
+        is_batch = self._is_flat and len(tensors) == len(meta["inputs"]) > 0
+        most = min((info["sizes"][0] for info in tensors), default=0) if is_batch else 0
+        self._rows = (most or None, not any(".." in (info.get("ranges") or ("",))[0] for info in tensors))
         # By position, the values that the export fixed.
         self._fixed = {at: info["value"] for at, info in enumerate(meta["inputs"]) if info["kind"] not in ("tensor", "list")}
 
@@ -111,6 +115,17 @@ class Signature:
     def is_plain(self):
         """Whether inputs are in no containers, and the outputs are one, or a tuple of several."""
         return self._is_flat and (self._is_single or (self._is_tuple and self._outputs.size > 1))
+
+    @property
+    def names(self):
+        """The names of the parameters."""
+        return list(self._parameters)
+
+    @property
+    def rows(self):
+        """The most rows along the first dimensions of all inputs, and whether no others are allowed. None where inputs are numbers,
+        or in containers."""
+        return self._rows
 
     def arguments(self, call):
         """The inputs of a call in the order of the method's: of a dict by name, of a tuple or list by position, or of one alone."""
