@@ -387,7 +387,7 @@ def has_ties(value):
     if not value.is_floating_point() or value.numel() < 2:
         return False
     ordered = value.double().flatten().sort().values
-    return bool((ordered.diff() <= 1e-14 * ordered[1:].abs()).any())
+    return bool((ordered.diff() <= 8 * torch.finfo(value.dtype).eps * ordered[1:].abs()).any())
 
 
 def is_defect(error):
