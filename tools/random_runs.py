@@ -17,6 +17,8 @@ TOLERANCES |= {torch.float8_e4m3fn: 0.2, torch.float8_e5m2: 0.4}
 NAN_DECIDES = re.compile(r"torch\.mode\((\w+),|torch\.signbit\((\w+)\)|torch\.copysign\(\w+, (\w+)\)")
 # The operands whose sign decides a result.
 SIGN_DECIDES = re.compile(r"torch\.signbit\((\w+)\)|torch\.copysign\(\w+, (\w+)\)")
+# The operands whose poles give a number that the rounding of pi decides.
+POLES = re.compile(r"torch\.polygamma\(\d, (\w+)\)|torch\.(?:digamma|special\.psi)\((\w+)\)")
 # The operands that decide between a number and NaN at 0.
 ZERO_DECIDES = re.compile(r"torch\.igammac?\((\w+)(?:\.abs\(\))?,")
 # The operands whose order decides a result, and functions whose last bit differs between libraries.
@@ -366,6 +368,9 @@ def is_arbitrary(program, values, inputs):
     # Equal numbers are normalized to a zero, whose sign depends on the order of operations.
     signs = [values[name] for names in SIGN_DECIDES.findall(source) for name in names if name in values]
     if "_norm(" in source and any((value.abs() < 1e-6).any() for value in signs):
+        return True
+    poles = [values[name].double() for names in POLES.findall(source) for name in names if name in values]
+    if any(((value <= 0) & (value == value.round())).any() for value in poles):
         return True
     # The incomplete gamma function has no limit at (0, 0), and the sum of logarithms that cancel is 0 or a rounding error.
     zeros = [values[name] for name in ZERO_DECIDES.findall(source) if name in values]

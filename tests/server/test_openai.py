@@ -37,6 +37,16 @@ def test_completions(client):
     assert scored.choices[0].logprobs.token_logprobs[0] is None
 
 
+def test_answers_without_a_limit_fill_the_context(client):
+    ask = dict(model="tiny", prompt="abc", extra_body={"ignore_eos": True})
+    # The last token takes no position.
+    answer = client.completions.create(**ask, max_tokens=-1)
+    assert answer.choices[0].finish_reason == "length" and answer.usage.total_tokens == 81
+    ask = dict(model="tiny", messages=[{"role": "user", "content": "Hello"}], extra_body={"ignore_eos": True})
+    endless = [client.chat.completions.create(**ask, max_tokens=tokens).usage.total_tokens for tokens in (-1, None)]
+    assert endless == [81, 81]
+
+
 def test_conversations(client):
     messages = [{"role": "user", "content": "Hello"}]
     ask = dict(model="tiny", messages=messages, max_completion_tokens=10, extra_body={"ignore_eos": True})
@@ -79,8 +89,14 @@ def test_answers_have_the_form_that_is_asked_for(client):
 def test_errors_are_those_of_the_client(address, client):
     with pytest.raises(openai.BadRequestError, match="temperature"):
         client.completions.create(model="tiny", prompt="a", temperature=-1)
-    with pytest.raises(openai.BadRequestError, match="context"):
+    with pytest.raises(openai.BadRequestError, match="maximum context length is 80 tokens") as full:
         client.completions.create(model="tiny", prompt="a" * 1000)
+    assert full.value.code == "context_length_exceeded"
+    with pytest.raises(openai.BadRequestError, match="-1 for as many as fit"):
+        client.completions.create(model="tiny", prompt="a", max_tokens=-2)
+    with pytest.raises(openai.NotFoundError) as missing:
+        client.models.retrieve("other")
+    assert missing.value.code == "model_not_found"
     with openai.OpenAI(base_url=address, api_key="another", max_retries=0) as stranger:
         with pytest.raises(openai.AuthenticationError):
             stranger.models.list()

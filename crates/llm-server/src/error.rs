@@ -45,12 +45,14 @@ pub(crate) struct Refusal {
     pub message: String,
     /// The field of the request that is wrong.
     pub param: Option<&'static str>,
+    /// The name of the error by which clients of OpenAI's API recognize it.
+    pub code: Option<&'static str>,
 }
 
 impl Refusal {
     /// The request is wrong.
     pub fn invalid(message: impl Into<String>) -> Self {
-        Self { status: StatusCode::BAD_REQUEST, message: message.into(), param: None }
+        Self { status: StatusCode::BAD_REQUEST, message: message.into(), param: None, code: None }
     }
 
     /// A field of the request is wrong.
@@ -60,6 +62,15 @@ impl Refusal {
 
     pub fn new(status: StatusCode, message: impl Into<String>) -> Self {
         Self { status, ..Self::invalid(message) }
+    }
+
+    /// The model has no room for so many tokens. Clients look for the code, or for the first words.
+    pub fn context_full(tokens: usize, capacity: usize) -> Self {
+        let message = format!(
+            "this model's maximum context length is {capacity} tokens, and the request has {tokens}: shorten it, or serve the model with \
+             a larger --max-context-len"
+        );
+        Self { code: Some("context_length_exceeded"), ..Self::invalid(message) }
     }
 
     /// The answer ended before its end.
@@ -87,7 +98,7 @@ impl Refusal {
             status if status.is_server_error() => "server_error",
             _ => "invalid_request_error",
         };
-        json!({ "error": { "message": self.message, "type": kind, "param": self.param, "code": null } })
+        json!({ "error": { "message": self.message, "type": kind, "param": self.param, "code": self.code } })
     }
 }
 
@@ -133,11 +144,13 @@ impl From<rushlight_llm::Error> for Refusal {
         use rushlight_llm::Error;
         let message = error.to_string();
         match error {
+            Error::ContextFull { position, tokens, capacity } => {
+                Self::context_full(position.saturating_add(tokens), capacity)
+            }
             Error::Option(error) => Self::of(param(error.name()), message),
             Error::Template(_) => Self::of("messages", message),
             Error::Grammar(_) => Self::of("response_format", message),
-            Error::ContextFull { .. }
-            | Error::NoTokens
+            Error::NoTokens
             | Error::ReturnsHiddenStates
             | Error::ReturnsLogits
             | Error::UnknownToken { .. }

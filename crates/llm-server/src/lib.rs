@@ -38,4 +38,4 @@ mod tool_calls;
 
 pub use error::Error;
 pub use server::serve;
-pub use service::Options;
+pub use service::{Handled, Options};

@@ -24,7 +24,7 @@ use crate::metrics::{Metrics, add};
 use crate::preparing::{MAX_PREPARING, Preparing};
 use crate::queue::queue;
 use crate::scheduler::Scheduler;
-use crate::service::{Options, Queue, Service};
+use crate::service::{Handled, Options, Queue, Service};
 use crate::sites;
 
 /// Serves a model until the process is interrupted or told to terminate. `on_listen` gets the address.
@@ -220,21 +220,34 @@ async fn metrics(State(service): State<Arc<Service>>) -> impl IntoResponse {
     ([("content-type", "text/plain; version=0.0.4")], service.metrics.text())
 }
 
-/// Counts refused requests.
+/// Counts refused requests, and reports all.
 async fn count(State(service): State<Arc<Service>>, request: Request, next: Next) -> Response {
+    let start = Instant::now();
+    let reported =
+        service.options.on_request.map(|report| (report, shown(request.method()), shown(request.uri().path())));
     let response = next.run(request).await;
+    if let Some((report, method, path)) = reported {
+        report(&Handled { method, path, status: response.status().as_u16(), time: start.elapsed() });
+    }
     if response.status().is_client_error() || response.status().is_server_error() {
         add(&service.metrics.refused, 1);
     }
     response
 }
 
-/// Refuses requests from pages of other sites.
+/// Refuses requests from pages of other sites, unless the options allow them.
 async fn same_site(State(service): State<Arc<Service>>, request: Request, next: Next) -> Response {
-    match sites::check(&request, &service.options) {
-        Ok(()) => next.run(request).await,
-        Err(refusal) => refusal.into_response(),
-    }
+    let page = match sites::check(&request, &service.options) {
+        Ok(Some(page)) => page,
+        Ok(None) => return next.run(request).await,
+        Err(refusal) => return refusal.into_response(),
+    };
+    let mut response = match page.preflight(&request) {
+        Some(response) => response,
+        None => next.run(request).await,
+    };
+    page.add_to(response.headers_mut());
+    response
 }
 
 /// Refuses requests without one of the server's keys, and records the number of the key.

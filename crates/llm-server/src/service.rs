@@ -46,8 +46,12 @@ pub struct Options {
     pub timeout: Duration,
     /// Time that answers may go on after a request to terminate; one second after an interrupt.
     pub shutdown_timeout: Duration,
+    /// Origins of pages of other sites that may send requests, such as `https://app.example`; `*` for all.
+    pub cors_origins: Vec<String>,
     /// Names of this server in the `Host` of requests beside `localhost` and addresses, where there are no keys.
     pub allowed_hosts: Vec<String>,
+    /// Gets each request when the head of its response is ready.
+    pub on_request: Option<fn(&Handled)>,
     /// Pools the hidden states of a text into its embedding.
     pub pooling: Pooling,
     /// Defaults of requests, such as the temperature that a model's authors recommend.
@@ -68,11 +72,26 @@ impl Default for Options {
             client_timeout: Duration::from_secs(30),
             timeout: Duration::from_mins(10),
             shutdown_timeout: Duration::from_secs(10),
+            cors_origins: Vec::new(),
             allowed_hosts: Vec::new(),
+            on_request: None,
             pooling: Pooling::default(),
             generation: GenerationOptions::default(),
         }
     }
+}
+
+/// A request that was answered, or whose answer begins.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Handled {
+    pub method: String,
+    /// The path, in at most 200 bytes.
+    pub path: String,
+    /// The status of the response.
+    pub status: u16,
+    /// Time from the head of the request to that of the response.
+    pub time: Duration,
 }
 
 /// The shared state of handlers.
@@ -148,7 +167,7 @@ impl Service {
         let names = self.options.adapters.iter().map(|(name, _)| name.as_str());
         let names: Vec<&str> = std::iter::once(self.options.model_name.as_str()).chain(names).collect();
         let message = format!("there is no model `{}`: expected `{}`", shown(asked), names.join("`, `"));
-        Refusal::new(StatusCode::NOT_FOUND, message)
+        Refusal { code: Some("model_not_found"), ..Refusal::new(StatusCode::NOT_FOUND, message) }
     }
 
     /// When a request that comes now has taken too long.
@@ -215,7 +234,7 @@ impl Service {
             return Err(Refusal::of(param, "expected at least one token"));
         }
         if count > capacity {
-            return Err(Refusal::invalid(format!("the prompt has {count} tokens, and the context {capacity}")));
+            return Err(Refusal::context_full(count, capacity));
         }
         if let Some(token) = prompt.iter().find(|token| **token as usize >= vocabulary) {
             return Err(Refusal::of(param, format!("expected tokens below {vocabulary}, got {token}")));

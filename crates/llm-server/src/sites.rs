@@ -3,8 +3,13 @@
 use std::net::IpAddr;
 
 use axum::extract::Request;
-use axum::http::header::{HOST, ORIGIN};
-use axum::http::{HeaderName, Method, StatusCode};
+use axum::http::header::{
+    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
+    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_HEADERS,
+    ACCESS_CONTROL_REQUEST_METHOD, HOST, ORIGIN, RETRY_AFTER, VARY,
+};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use axum::response::{IntoResponse, Response};
 
 use crate::error::Refusal;
 use crate::service::Options;
@@ -12,11 +17,22 @@ use crate::service::Options;
 /// The header that tells the origin of a request. Only browsers send it, and no page can change it.
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Refuses requests from pages of other sites, and requests with ambiguous origin or host. A browser names the page's site in `Origin`, and
+/// Headers by which a browser asks whether a page of the internet may reach a private network, and the answer.
+const REQUEST_PRIVATE_NETWORK: HeaderName = HeaderName::from_static("access-control-request-private-network");
+const ALLOW_PRIVATE_NETWORK: HeaderName = HeaderName::from_static("access-control-allow-private-network");
+
+/// A page of another site that may send requests: the origin of one that is allowed by its name, or `*`.
+#[derive(Debug)]
+pub(crate) struct AllowedPage(HeaderValue);
+
+/// Refuses requests from pages of other sites, unless these are allowed, and requests with ambiguous origin or host. A browser names the page's site in `Origin`, and
 /// its relation to this server in `Sec-Fetch-Site`. `Host` has the name by which the browser found this server. Another site can make its
 /// own name point here (DNS rebinding), so names are checked unless there are keys, which such a page lacks.
-pub(crate) fn check(request: &Request, options: &Options) -> Result<(), Refusal> {
-    let foreign = || Refusal::new(StatusCode::FORBIDDEN, "requests of pages of other sites are refused");
+pub(crate) fn check(request: &Request, options: &Options) -> Result<Option<AllowedPage>, Refusal> {
+    let foreign = || {
+        let message = "requests of pages of other sites are refused: `--cors-origin` allows the pages of an origin";
+        Refusal::new(StatusCode::FORBIDDEN, message)
+    };
     let host = header(request, &HOST)?.unwrap_or_default();
     // A request line with a server goes before the header, which may say otherwise.
     if request.uri().authority().is_some_and(|named| !named.as_str().eq_ignore_ascii_case(host)) {
@@ -32,14 +48,50 @@ pub(crate) fn check(request: &Request, options: &Options) -> Result<(), Refusal>
     if let Some(origin) = header(request, &ORIGIN)? {
         let site = origin.split_once("://").map(|(_, site)| site);
         if !site.is_some_and(|site| site.eq_ignore_ascii_case(host)) {
-            return Err(foreign());
+            return allowed(origin, options).map(Some).ok_or_else(foreign);
         }
     }
     match header(request, &SEC_FETCH_SITE)? {
-        None | Some("same-origin" | "none") => Ok(()),
+        None | Some("same-origin" | "none") => Ok(None),
         // A link to the page from elsewhere.
-        Some("cross-site" | "same-site") if request.method() == Method::GET && request.uri().path() == "/" => Ok(()),
+        Some("cross-site" | "same-site") if request.method() == Method::GET && request.uri().path() == "/" => Ok(None),
         Some(_) => Err(foreign()),
+    }
+}
+
+/// The page of an origin, if the options allow it.
+fn allowed(origin: &str, options: &Options) -> Option<AllowedPage> {
+    let all = &options.cors_origins;
+    let named = all.iter().any(|known| known.eq_ignore_ascii_case(origin));
+    let answer = if named { HeaderValue::from_str(origin).ok()? } else { HeaderValue::from_static("*") };
+    (named || all.iter().any(|known| known == "*")).then_some(AllowedPage(answer))
+}
+
+impl AllowedPage {
+    /// The answer to the question whether a page may send a request; `None` if the request is none.
+    pub fn preflight(&self, request: &Request) -> Option<Response> {
+        let asked = request.headers();
+        if request.method() != Method::OPTIONS || !asked.contains_key(ACCESS_CONTROL_REQUEST_METHOD) {
+            return None;
+        }
+        let mut response = StatusCode::NO_CONTENT.into_response();
+        let headers = response.headers_mut();
+        headers.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST"));
+        headers.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600"));
+        if let Some(names) = asked.get(ACCESS_CONTROL_REQUEST_HEADERS) {
+            headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, names.clone());
+        }
+        if asked.contains_key(REQUEST_PRIVATE_NETWORK) {
+            headers.insert(ALLOW_PRIVATE_NETWORK, HeaderValue::from_static("true"));
+        }
+        Some(response)
+    }
+
+    /// Adds the headers with which a browser gives an answer to the page.
+    pub fn add_to(self, headers: &mut HeaderMap) {
+        headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, self.0);
+        headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from(RETRY_AFTER));
+        headers.append(VARY, HeaderValue::from(ORIGIN));
     }
 }
 
@@ -50,7 +102,7 @@ fn header<'r>(request: &'r Request, name: &HeaderName) -> Result<Option<&'r str>
     if second.is_some() {
         return Err(Refusal::invalid(format!("expected one `{name}`")));
     }
-    let text = |value: &axum::http::HeaderValue| {
+    let text = |value: &HeaderValue| {
         // Neither names nor addresses have other characters.
         value.to_str().map(str::to_owned).map_err(|_| Refusal::invalid(format!("expected `{name}` of ASCII")))
     };
@@ -108,7 +160,7 @@ mod tests {
             let value = HeaderValue::from_bytes(value).expect("a value");
             request.headers_mut().append(HeaderName::from_static(name), value);
         }
-        check(&request, options).map_or_else(|refusal| refusal.status.as_u16(), |()| 200)
+        check(&request, options).map_or_else(|refusal| refusal.status.as_u16(), |_| 200)
     }
 
     #[test]
@@ -183,5 +235,51 @@ mod tests {
         // A link to the page.
         assert_eq!(of("GET", "/", "sec-fetch-site", &[b"cross-site"]), 200);
         assert_eq!(of("POST", "/", "sec-fetch-site", &[b"cross-site"]), 403);
+    }
+
+    fn asked(options: &Options, method: &str, headers: &[(&'static str, &'static str)]) -> Option<HeaderMap> {
+        let mut request = Request::builder().method(method).uri("/v1/models").body(Body::empty()).expect("a request");
+        let headers = [&[("host", "localhost:8080"), ("sec-fetch-site", "cross-site")], headers].concat();
+        for (name, value) in headers {
+            request.headers_mut().append(HeaderName::from_static(name), HeaderValue::from_static(value));
+        }
+        let page = check(&request, options).ok()??;
+        let mut response = page.preflight(&request).unwrap_or_default();
+        page.add_to(response.headers_mut());
+        Some(response.headers().clone())
+    }
+
+    /// The Fetch standard says which headers a browser looks for.
+    #[test]
+    fn pages_of_allowed_origins_may_ask() {
+        let allowed = |origins: &[&str]| Options {
+            cors_origins: origins.iter().map(ToString::to_string).collect(),
+            ..options("127.0.0.1:8080", None)
+        };
+        let app = ("origin", "https://app.example");
+        let text = |headers: &HeaderMap, name: &str| {
+            headers.get(name).map(|value| value.to_str().expect("ASCII").to_owned()).unwrap_or_default()
+        };
+        assert!(asked(&allowed(&[]), "POST", &[app]).is_none());
+        assert!(asked(&allowed(&["https://other.example", "https://app.example:444"]), "POST", &[app]).is_none());
+        for (origins, answer) in [(&["https://APP.example"][..], "https://app.example"), (&["*"], "*")] {
+            let headers = asked(&allowed(origins), "POST", &[app]).expect("an allowed page");
+            assert_eq!(text(&headers, "access-control-allow-origin"), answer);
+            assert_eq!(text(&headers, "vary"), "origin");
+            assert_eq!(text(&headers, "access-control-allow-methods"), "");
+            let question = [
+                app,
+                ("access-control-request-method", "POST"),
+                ("access-control-request-headers", "authorization,content-type"),
+                ("access-control-request-private-network", "true"),
+            ];
+            let headers = asked(&allowed(origins), "OPTIONS", &question).expect("an allowed page");
+            assert_eq!(text(&headers, "access-control-allow-origin"), answer);
+            assert_eq!(text(&headers, "access-control-allow-methods"), "GET, POST");
+            assert_eq!(text(&headers, "access-control-allow-headers"), "authorization,content-type");
+            assert_eq!(text(&headers, "access-control-allow-private-network"), "true");
+        }
+        // A page may have no origin that can be named.
+        assert!(asked(&allowed(&["https://app.example"]), "POST", &[("origin", "null")]).is_none());
     }
 }

@@ -1,17 +1,18 @@
 //! `rushlight llm serve`.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use rushlight_llm::{Adapter, Pooling};
-use rushlight_llm_server::{Error, Options, serve};
+use rushlight_llm::{Adapter, Model, Pooling};
+use rushlight_llm_server::{Error, Handled, Options, serve};
 
 use super::generation::{self, TextModel};
 use crate::failure::Failure;
 use crate::output;
+use crate::progress::is_verbose;
 
 /// Serves a model over HTTP with OpenAI's API.
 #[derive(Args)]
@@ -29,12 +30,12 @@ pub struct Serve {
     #[command(flatten)]
     model: TextModel,
 
-    /// The address to listen on; 0.0.0.0 is reachable from other machines
-    #[arg(long, value_name = "IP", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
-    host: IpAddr,
+    /// The address to listen on, or its name; 0.0.0.0 is reachable from other machines
+    #[arg(long, value_name = "IP|NAME", env = "RUSHLIGHT_HOST", default_value = "127.0.0.1")]
+    host: String,
 
     /// The port to listen on; 0 for a free one
-    #[arg(long, value_name = "PORT", default_value_t = 8080)]
+    #[arg(long, value_name = "PORT", env = "RUSHLIGHT_PORT", default_value_t = 8080)]
     port: u16,
 
     /// Name of the model in requests; by default the name of its file
@@ -54,6 +55,10 @@ pub struct Serve {
     /// and addresses are accepted: another site could point its own name here, and its pages would read the answers
     #[arg(long, value_name = "NAME")]
     allowed_host: Vec<String>,
+
+    /// An origin whose web pages may send requests, such as `https://app.example`; may be repeated, and `*` stands for all
+    #[arg(long, value_name = "ORIGIN", value_parser = origin)]
+    cors_origin: Vec<String>,
 
     /// Maximum number of answers at a time, each with its own KV cache
     #[arg(long, value_name = "N", default_value = "4", value_parser = clap::value_parser!(u16).range(1..))]
@@ -100,6 +105,7 @@ impl Serve {
                     .to_owned(),
             ));
         }
+        let address = address(&self.host, self.port)?;
         let tokenizer = self.model.tokenizer()?;
         let mut model = self.model.load()?;
         let file_name = || self.model.source.name();
@@ -122,7 +128,7 @@ impl Serve {
             self.lora_module.iter().map(|(name, folder)| Ok((name.clone(), Adapter::open(&model, folder, 1.0)?)));
         let adapters = adapters.collect::<Result<_, Failure>>()?;
         let options = Options {
-            address: SocketAddr::new(self.host, self.port),
+            address,
             model_name,
             adapters,
             api_keys,
@@ -133,6 +139,8 @@ impl Serve {
             client_timeout: Duration::from_secs(self.client_timeout),
             timeout: Duration::from_secs(self.timeout),
             allowed_hosts: self.allowed_host,
+            cors_origins: self.cors_origin,
+            on_request: is_verbose().then_some(log),
             pooling: if self.pooling == "mean" { Pooling::Mean } else { Pooling::Last },
             generation: self.options.values,
             ..Options::default()
@@ -142,18 +150,57 @@ impl Serve {
         {
             output::warn(&format!("tokens are not guessed: {reason}"));
         }
-        if options.api_keys.is_empty() && !self.host.is_loopback() {
+        if options.api_keys.is_empty() && !address.ip().is_loopback() {
             output::warn("everybody who reaches this machine may use the model, as there is no `--api-key`");
         }
-        let name = options.model_name.clone();
+        if options.api_keys.is_empty() && options.cors_origins.iter().any(|origin| origin == "*") {
+            output::warn("every web page in a browser of this machine may use the model, as there is no `--api-key`");
+        }
+        let (name, summary) = (options.model_name.clone(), summary(&mut model, &options));
         serve(model, tokenizer, options, |address| {
-            output::to_stderr(&format!("`{name}` is served at http://{address}; Ctrl-C stops it"));
+            output::to_stderr(&format!("`{name}` is served at http://{address}; Ctrl-C stops it\n{summary}"));
         })
         .map_err(|error| match error {
             Error::Model(error) => error.into(),
             error => Failure::Other(error.to_string()),
         })
     }
+}
+
+/// The first address of a name.
+fn address(host: &str, port: u16) -> Result<SocketAddr, Failure> {
+    let unknown =
+        |reason: String| Failure::Arguments(format!("`--host {host}` is no address of this machine: {reason}"));
+    let mut all = (host, port).to_socket_addrs().map_err(|error| unknown(error.to_string()))?;
+    all.next().ok_or_else(|| unknown("the name has none".to_owned()))
+}
+
+/// The context of a model, and the memory of its sessions.
+fn summary(model: &mut Model, options: &Options) -> String {
+    let sessions = options.max_sessions;
+    let cache = model.module().session().map_or(0, |session| session.size() as u64);
+    let memory = match cache {
+        0 => String::new(),
+        cache => format!(", each with a KV cache of {}", output::bytes(cache)),
+    };
+    let plural = if sessions == 1 { "" } else { "s" };
+    let context = model.limits().max_context_len;
+    format!("{context} tokens of context, {sessions} session{plural} at a time{memory}")
+}
+
+/// Prints a request.
+fn log(request: &Handled) {
+    let Handled { method, path, status, time, .. } = request;
+    output::to_stderr(&format!("{method} {path} {status} {}", output::duration(*time)));
+}
+
+/// Checks an origin, which has a scheme and no path.
+fn origin(text: &str) -> Result<String, String> {
+    let is_origin = |(scheme, site): (&str, &str)| !scheme.is_empty() && !site.is_empty() && !site.contains('/');
+    if text == "*" || text.split_once("://").is_some_and(is_origin) {
+        return Ok(text.to_owned());
+    }
+    Err("expected `*` or an origin such as `https://app.example`".to_owned())
 }
 
 fn named_folder(text: &str) -> Result<(String, PathBuf), String> {

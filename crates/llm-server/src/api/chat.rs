@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use super::body::{Body, owner};
 use super::completions::number;
 use super::head::{Head, TokenCounts, new_id, raw, respond};
-use super::sampling::{SamplingFields, check_scores};
+use super::sampling::{SamplingFields, check_scores, max_tokens};
 use super::stream;
 use crate::error::{Refusal, shown};
 use crate::fair::Tenant;
@@ -31,7 +31,9 @@ struct Request {
     messages: Vec<Value>,
     tools: Option<Vec<Value>>,
     tool_choice: Option<Value>,
+    #[serde(default, deserialize_with = "max_tokens")]
     max_tokens: Option<usize>,
+    #[serde(default, deserialize_with = "max_tokens")]
     max_completion_tokens: Option<usize>,
     logprobs: Option<bool>,
     top_logprobs: Option<usize>,

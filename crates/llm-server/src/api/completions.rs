@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 
 use super::body::{Body, Prompt, owner};
 use super::head::{Head, TokenCounts, raw, respond};
-use super::sampling::{SamplingFields, check_scores};
+use super::sampling::{SamplingFields, check_scores, max_tokens};
 use super::stream;
 use crate::error::Refusal;
 use crate::fair::Tenant;
@@ -30,6 +30,7 @@ const OBJECT: &str = "text_completion";
 struct Request {
     model: Option<String>,
     prompt: Prompt,
+    #[serde(default, deserialize_with = "max_tokens")]
     max_tokens: Option<usize>,
     echo: Option<bool>,
     logprobs: Option<usize>,

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rushlight_llm::options::Options as _;
 use rushlight_llm::{Generation, GenerationOptions, Grammar};
-use serde::Deserialize;
+use serde::de::{Error as _, Unexpected};
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
 
 use super::body::OneOrMany;
@@ -22,6 +23,17 @@ const MAX_ALTERNATIVES: usize = 20;
 
 /// Maximum number of log probabilities of a response. Each takes some fifty bytes until the response is complete.
 const MAX_SCORES: usize = 1 << 20;
+
+/// Reads a maximum number of tokens. -1 stands for as many as fit, as clients of llama.cpp write it.
+pub fn max_tokens<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<usize>, D::Error> {
+    match Option::<i64>::deserialize(deserializer)? {
+        Some(-1) => Ok(Some(usize::MAX)),
+        Some(tokens) => usize::try_from(tokens).map(Some).map_err(|_| {
+            D::Error::invalid_value(Unexpected::Signed(tokens), &"a number of tokens, or -1 for as many as fit")
+        }),
+        None => Ok(None),
+    }
+}
 
 /// Checks the number of log probabilities for `tokens` tokens.
 pub fn check_scores(tokens: usize, alternatives: Option<usize>) -> Result<(), Refusal> {
