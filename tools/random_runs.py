@@ -17,13 +17,18 @@ TOLERANCES |= {torch.float8_e4m3fn: 0.2, torch.float8_e5m2: 0.4}
 NAN_DECIDES = re.compile(r"torch\.mode\((\w+),|torch\.signbit\((\w+)\)|torch\.copysign\(\w+, (\w+)\)")
 # The operands whose sign decides a result.
 SIGN_DECIDES = re.compile(r"torch\.signbit\((\w+)\)|torch\.copysign\(\w+, (\w+)\)")
+# The operands of casts that cut off fractions, and of a division by a norm or a constant that f16 rounds to 0.
+CUT_OFF = re.compile(r"(\w+)\.to\(torch\.u?int|(\w+)\.long\(\)")
+NORMALIZED = re.compile(r"F\.normalize\((\w+)")
+# The operands of antialiased resizing.
+ANTIALIASED = re.compile(r"F\.interpolate\((\w+),.*antialias=True")
 # The operands whose poles give a number that the rounding of pi decides.
 POLES = re.compile(r"torch\.polygamma\(\d, (\w+)\)|torch\.(?:digamma|special\.psi)\((\w+)\)")
 # The operands that decide between a number and NaN at 0.
 ZERO_DECIDES = re.compile(r"torch\.igammac?\((\w+)(?:\.abs\(\))?,")
 # The operands whose order decides a result, and functions whose last bit differs between libraries.
 ORDER_DECIDES = re.compile(r"torch\.(?:arg)?sort\((\w+)|torch\.(?:topk|mode|median|kthvalue|argmax|argmin)\((\w+)")
-LAST_BIT = re.compile(r"torch\.(?:log|exp|logit|sin|cos|tan|sinh|cosh|tanh|sigmoid|erf|pow|lgamma)\w*\(")
+LAST_BIT = re.compile(r"torch\.(?:special\.|log|exp|logit|sin|cos|tan|sinh|cosh|tanh|sigmoid|erf|pow|lgamma)\w*\(")
 CASTS_TO_INT = re.compile(r"\.to\(torch\.u?int|\.long\(|dtype=torch\.u?int")
 
 
@@ -369,6 +374,16 @@ def is_arbitrary(program, values, inputs):
     signs = [values[name] for names in SIGN_DECIDES.findall(source) for name in names if name in values]
     if "_norm(" in source and any((value.abs() < 1e-6).any() for value in signs):
         return True
+    # PyTorch's antialiased resizing of columns, of a width of 1, repeats one pixel.
+    resized = [values[name] for name in ANTIALIASED.findall(source) if name in values]
+    if any(value.dim() == 4 and value.shape[-1] == 1 for value in resized):
+        return True
+    halves = [values[name] for name in NORMALIZED.findall(source) if name in values]
+    if any(value.dtype == torch.float16 and (value == 0).any() for value in halves):
+        return True
+    cut = [values[name] for names in CUT_OFF.findall(source) for name in names if name in values]
+    if LAST_BIT.search(source) and any(value.is_floating_point() and is_nearly_whole(value) for value in cut):
+        return True
     poles = [values[name].double() for names in POLES.findall(source) for name in names if name in values]
     if any(((value <= 0) & (value == value.round())).any() for value in poles):
         return True
@@ -385,6 +400,12 @@ def is_arbitrary(program, values, inputs):
         plain = program.values_of(inputs)
     names = [name for name in program.values if name.startswith("v")]
     return any(values[name].isnan().ne(plain[name].isnan()).any().item() for name in names)
+
+
+def is_nearly_whole(value):
+    """True if a number of a tensor is an integer but for some last bits."""
+    fractions = (value.double() - value.double().round()).abs()
+    return bool((fractions <= 8 * torch.finfo(value.dtype).eps * value.double().abs().clamp_min(1)).any())
 
 
 def has_ties(value):

@@ -130,6 +130,20 @@ class ConvolveNone(torch.nn.Module):
         )
 
 
+class FillWithTruth(torch.nn.Module):
+    """Numbers that fill truth values are 1 or 0."""
+
+    def forward(self, x):
+        truth = x > 0
+        shape = [x.shape[0], 2]
+        return (
+            torch.log1p(torch.nn.functional.pad(truth, [1, 1], value=2.0)), torch.nn.functional.pad(truth, [0, 1], value=0.5),
+            torch.full(shape, 3.0, dtype=torch.bool).float() + x[:, :2], torch.full_like(truth, -2) * x, truth.masked_fill(x < 0, 2) * x,
+            torch.full_like(truth, 0.25) & truth, truth.float() + torch.scalar_tensor(5, dtype=torch.bool),
+            torch.nn.functional.pad(truth, [1, 0], value=4) | torch.nn.functional.pad(truth, [0, 1], value=-1),
+        )
+
+
 def loaded_in_all_ways(module, x):
     """Loads a module with the reference operators, lowered at load, and compiled for the CPU backend."""
     exported = torch.export.export(module, (x,))
@@ -141,7 +155,7 @@ def loaded_in_all_ways(module, x):
     )
 
 
-FOUND = [Empty(), OfNumber(), NoDims(), OfNone(), NormOfNone(), PoolOfNone(), MatrixNormOfNone(), ConvolveNone()]
+FOUND = [Empty(), OfNumber(), NoDims(), OfNone(), NormOfNone(), PoolOfNone(), MatrixNormOfNone(), ConvolveNone(), FillWithTruth()]
 
 
 @pytest.mark.parametrize("module", FOUND)

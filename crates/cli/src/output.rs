@@ -1,7 +1,7 @@
 //! Prints tables, tensors, sizes, and results that a script can read.
 
 use std::cmp::Reverse;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::{MAIN_SEPARATOR, Path};
 use std::sync::OnceLock;
 
@@ -38,6 +38,18 @@ pub fn print_piece(text: &str) {
         // Only the first failure counts.
         drop(FAILED.set(error));
     }
+}
+
+/// Prints a piece of a text that a model wrote. On a terminal, control characters other than line breaks and tabs are shown as codes: they
+/// could move the cursor, or change what the terminal does.
+#[cfg(feature = "llm")]
+pub fn print_foreign(piece: &str) {
+    let is_control = |char: char| char.is_control() && !['\n', '\t'].contains(&char);
+    if !io::stdout().is_terminal() || !piece.contains(is_control) {
+        return print_piece(piece);
+    }
+    let shown = |char: char| if is_control(char) { char.escape_unicode().to_string() } else { char.to_string() };
+    print_piece(&piece.chars().map(shown).collect::<String>());
 }
 
 /// True if standard output cannot be written any more.

@@ -167,7 +167,7 @@ static TABLE: &[OptionSpec<GenerationOptions>] = &[
         "seed",
         Field::Seed(|options| &mut options.generation.sampling.seed),
         "N",
-        "Seed of the random number generator; the same seed gives the same text, and `random` is another one each time",
+        "Seed of the random number generator; the same seed gives the same text, and `random` or -1 is another one each time",
     ),
     OptionSpec::new(
         "stop",

@@ -60,6 +60,8 @@ impl Chat {
             template,
             system: self.system,
             messages: Vec::new(),
+            forgotten: 0,
+            unanswered: 0,
             is_watched: io::stdin().is_terminal() && io::stdout().is_terminal(),
         };
         let mut lines = if conversation.is_watched { Lines::terminal()? } else { Lines::pipe() };
@@ -68,6 +70,12 @@ impl Chat {
                 break;
             }
         }
-        Ok(())
+        match conversation.unanswered {
+            // A person has seen it.
+            0 => Ok(()),
+            _ if conversation.is_watched => Ok(()),
+            1 => Err(Failure::Input("1 message was not answered".to_owned())),
+            count => Err(Failure::Input(format!("{count} messages were not answered"))),
+        }
     }
 }

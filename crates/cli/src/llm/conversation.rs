@@ -13,6 +13,9 @@ use crate::output;
 pub const COMMANDS: &str = "/reset forgets the conversation, /regenerate answers the last message anew, /save FILE writes the messages \
                             as JSON, /exit ends the program";
 
+/// The part of the context that stays free for an answer: one of this many.
+const ANSWER: usize = 8;
+
 /// Messages, and the model that answers them.
 pub struct Conversation {
     pub speaker: Speaker,
@@ -21,6 +24,10 @@ pub struct Conversation {
     pub system: Option<String>,
     /// Those after the system prompt.
     pub messages: Vec<Message>,
+    /// Number of the first messages that the model no longer sees, because the context is full.
+    pub forgotten: usize,
+    /// Number of messages that could not be answered.
+    pub unanswered: usize,
     /// True if a person reads the answers.
     pub is_watched: bool,
 }
@@ -35,6 +42,7 @@ impl Conversation {
             "/help" => output::to_stderr(COMMANDS),
             "/reset" => {
                 self.messages.clear();
+                self.forgotten = 0;
                 let Speaker { model, session, .. } = &mut self.speaker;
                 session.reset(model)?;
             }
@@ -67,10 +75,8 @@ impl Conversation {
 
     /// Answers the messages.
     fn answer(&mut self, is_stopped: impl Fn() -> bool) -> Result<(), Failure> {
-        let system = self.system.iter().map(|text| Message::new("system", text));
-        let messages: Vec<Message> = system.chain(self.messages.iter().cloned()).collect();
-        // The template has the special tokens.
-        let tokens = self.speaker.tokenizer.encode(&self.template.render(&messages, true)?, false)?;
+        let forgotten = self.forgotten;
+        let tokens = self.tokens_that_fit()?;
         let Speaker { model, session, .. } = &mut self.speaker;
         let known = session.keep_common_prefix(model, &tokens)?;
         let mut answer = String::new();
@@ -79,15 +85,17 @@ impl Conversation {
             let piece = if answer.is_empty() { step.text.trim_start() } else { &step.text };
             if !piece.is_empty() {
                 answer.push_str(piece);
-                output::print_piece(piece);
+                output::print_foreign(piece);
             }
         });
         let usage = match answered {
             Ok(usage) => usage,
-            // The user can start again.
-            Err(error @ Error::ContextFull { .. }) if self.is_watched => {
-                output::warn(&format!("{error}, or /reset"));
+            // Other messages may be shorter.
+            Err(error @ Error::ContextFull { .. }) => {
+                output::warn(&format!("the message is not answered: {error}"));
                 self.messages.pop();
+                self.forgotten = forgotten;
+                self.unanswered += 1;
                 return Ok(());
             }
             Err(error) => return Err(error.into()),
@@ -102,6 +110,39 @@ impl Conversation {
             self.messages.push(Message::new("assistant", &answer));
         }
         Ok(())
+    }
+
+    /// The tokens of the messages that the model sees. If they leave too little room for an answer, the model forgets the oldest: a
+    /// message of the user with its answer.
+    fn tokens_that_fit(&mut self) -> Result<Vec<u32>, Failure> {
+        let room = self.speaker.model.limits().max_context_len / ANSWER;
+        let before = self.forgotten;
+        loop {
+            let tokens = self.tokens()?;
+            let fits = tokens.len().saturating_add(room) <= self.speaker.model.limits().max_context_len;
+            let next = self.messages.iter().skip(self.forgotten + 1).position(|message| message.role == "user");
+            match next {
+                Some(next) if !fits => self.forgotten += 1 + next,
+                _ => {
+                    if self.forgotten > before {
+                        let count = self.forgotten;
+                        output::note(&format!(
+                            "the context is full: the model no longer sees the first {count} messages"
+                        ));
+                    }
+                    return Ok(tokens);
+                }
+            }
+        }
+    }
+
+    /// The tokens of the system prompt and the messages that are not forgotten.
+    fn tokens(&self) -> Result<Vec<u32>, Failure> {
+        let system = self.system.iter().map(|text| Message::new("system", text));
+        let seen = self.messages.iter().skip(self.forgotten).cloned();
+        let messages: Vec<Message> = system.chain(seen).collect();
+        // The template has the special tokens.
+        Ok(self.speaker.tokenizer.encode(&self.template.render(&messages, true)?, false)?)
     }
 
     /// Writes the messages. On failure, the file keeps its old contents.

@@ -53,7 +53,7 @@ impl Run {
                     text.push_str(&step.text);
                     scores.extend(step.token.zip(step.score.as_ref()).map(|(token, score)| score_json(token, score)));
                 } else if !step.text.is_empty() {
-                    output::print_piece(&step.text);
+                    output::print_foreign(&step.text);
                 }
             },
         )?;

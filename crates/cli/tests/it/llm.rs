@@ -243,6 +243,23 @@ fn a_chat_is_saved_and_answered_anew() {
     assert_eq!(saved[2]["content"].as_str(), lines.get(1).copied());
 }
 
+/// A conversation goes on when the context is full: the oldest messages are forgotten, and one that never fits is not answered.
+#[test]
+fn a_chat_forgets_its_oldest_messages() {
+    let model = model("llm-chat-full");
+    let chat = ["chat", model.to_str().expect("a name"), "-n", "5", "--ignore-eos"];
+    let lines: String = (0..12).map(|number| format!("message {number}\n")).collect();
+    let output = llm(&chat, &lines);
+    assert_eq!(text(&output).lines().count(), 12);
+    let notes = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(notes.contains("the model no longer sees the first 2 messages"), "{notes}");
+    let long = "long ".repeat(40);
+    let output = llm(&chat, &format!("Hi\n{long}\n/reset\nHi\n"));
+    let (answers, notes) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!((answers.lines().count(), output.status.code()), (2, Some(6)), "{answers}{notes}");
+    assert!(notes.contains("the message is not answered") && notes.contains("1 message was not answered"), "{notes}");
+}
+
 #[test]
 fn a_chat_goes_on_until_its_input_ends() {
     let model = model("llm-chat");

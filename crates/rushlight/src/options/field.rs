@@ -241,7 +241,8 @@ impl<T> Field<T> {
             Self::FlagOrCount(_) => text.parse().ok().map(Value::Flag).or_else(integer),
             Self::Size(_) => units::size(text).map(Value::from),
             Self::Time(_) => units::duration(text).map(|time| Value::Number(time.as_secs_f64())),
-            Self::Seed(_) if text == "random" => Some(Value::None),
+            // -1 as llama.cpp has it.
+            Self::Seed(_) if ["random", "-1"].contains(&text) => Some(Value::None),
             Self::Seed(_) => integer(),
         };
         match value {

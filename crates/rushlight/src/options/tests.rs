@@ -108,6 +108,8 @@ fn text_is_read_as_the_field_needs_it() {
     assert_eq!(row.texts, ["a", "b"]);
     assert_eq!(row.biases, [(3, -1.5), (4, f32::INFINITY), (5, 1.0)]);
     assert_eq!((row.time, row.size), (Some(Duration::from_secs(90)), Some(64 << 20)));
+    row.set_text("seed", "-1").unwrap();
+    assert_ne!(row.seed, 12);
     row.set_text("seed", "random").unwrap();
 }
 

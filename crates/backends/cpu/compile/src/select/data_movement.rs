@@ -1,5 +1,6 @@
 //! Data movement: views, copies and fills, which compute no element.
 
+use rushlight_format::ScalarType;
 use rushlight_graph::operators::aten;
 use rushlight_graph::ops::{from_start, wrap_dim};
 use rushlight_graph::{Call, Expr, ValueId};
@@ -162,7 +163,7 @@ pub(super) fn select(cx: &Context<'_>, call: &Call<'_>) -> Option<DataMovement> 
         aten::CONSTANT_PAD_ND => {
             let pad = call.ints("pad").filter(|pad| pad.iter().all(|size| *size >= 0))?;
             let is_within = pad.len().div_ceil(2) <= rank()?;
-            DataMovement::Pad { input: input().filter(|_| is_within)?, pad, value: call.number("value")? as f32 }
+            DataMovement::Pad { input: input().filter(|_| is_within)?, pad, value: filling(call, "value")? }
         }
         aten::ROLL => DataMovement::Roll { input: input()?, rolls: rolls(call)? },
         aten::SLICE_SCATTER => {
@@ -188,12 +189,19 @@ fn keeps_elements(call: &Call<'_>) -> Option<bool> {
 /// Returns the fill value of `full`, `zeros`, `ones` and `scalar_tensor`.
 fn filled_with(call: &Call<'_>) -> Option<f32> {
     match call.name() {
-        aten::FULL | aten::FULL_LIKE => call.number("fill_value").map(|number| number as f32),
+        aten::FULL | aten::FULL_LIKE => filling(call, "fill_value"),
         aten::ZEROS | aten::ZEROS_LIKE => Some(0.0),
         aten::ONES | aten::ONES_LIKE => Some(1.0),
-        aten::SCALAR_TENSOR => call.number("s").map(|number| number as f32),
+        aten::SCALAR_TENSOR => filling(call, "s"),
         _ => None,
     }
+}
+
+/// Returns a number that fills elements, as the result's elements have it: 1 for each truth value but 0.
+fn filling(call: &Call<'_>, name: &str) -> Option<f32> {
+    let number = call.number(name)?;
+    let dtype = call.graph.tensor(call.result().ok()?).ok()?.dtype;
+    Some(if dtype == ScalarType::Bool { f32::from(number != 0.0) } else { number as f32 })
 }
 
 /// Returns the constant indices of an `index_select` as runs of consecutive ones: first index and length.
