@@ -300,7 +300,7 @@ export interface GenerateOptions {
   executorchSampler?: boolean;
   /** Add these numbers to the logits of tokens; may be repeated. */
   logitBias?: { readonly [token: number]: number };
-  /** Seed of the random number generator; the same seed gives the same text, and `random` is another one each time. By default 0. */
+  /** Seed of the random number generator; the same seed gives the same text, and `random` or -1 is another one each time. By default 0. */
   seed?: number | bigint | 'random';
   /** A text that ends the answer and is no part of it; may be repeated. */
   stop?: string | readonly string[];

@@ -18,6 +18,7 @@ mod interpreter;
 mod llm;
 mod meta;
 mod module;
+mod profile;
 mod refusal;
 mod report;
 mod signals;
@@ -54,6 +55,8 @@ mod _rushlight {
     };
     #[pymodule_export]
     use super::module::{Bundle, Instance, Module};
+    #[pymodule_export]
+    use super::profile::{benchmark, profile};
     #[pymodule_export]
     use super::tensor::Tensor;
 

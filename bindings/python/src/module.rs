@@ -124,6 +124,24 @@ impl Module {
         self.inner.with(py, act)
     }
 
+    /// Calls `act` with the module, the arguments as inputs, and the signals that interrupt runs.
+    pub fn act<R: Send>(
+        &self,
+        py: Python<'_>,
+        method: &str,
+        arguments: &[Bound<'_, PyAny>],
+        act: impl Send + FnOnce(&mut rushlight::Module, &[Input<'_>], &mut Signals) -> Result<R, rushlight::Error>,
+    ) -> PyResult<R> {
+        self.learn(py)?;
+        let label = |module: &mut rushlight::Module, index| input_label(module, method, index);
+        let mut result = None;
+        call(py, &self.inner, arguments, label, |module, inputs, signals| {
+            result = Some(act(module, inputs, signals)?);
+            Ok(Vec::new())
+        })?;
+        result.ok_or_else(|| PyRuntimeError::new_err("the call ended without a result"))
+    }
+
     /// Tells the module of operators and backends that were registered since it was last used.
     fn learn(&self, py: Python<'_>) -> PyResult<()> {
         let (operators, backends) = (self.operators.load(Ordering::Relaxed), self.backends.load(Ordering::Relaxed));

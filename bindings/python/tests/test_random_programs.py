@@ -144,6 +144,15 @@ class FillWithTruth(torch.nn.Module):
         )
 
 
+class AreaOfSmallIntegers(torch.nn.Module):
+    def forward(self, x):
+        heights = (x * 100).to(torch.uint8)
+        return (
+            torch.trapezoid(heights), torch.trapezoid(heights, dx=0.3, dim=0), torch.trapezoid(heights[:, :1]), torch.trapezoid(x, dx=2),
+            torch.cumulative_trapezoid(heights), torch.trapezoid(heights, torch.tensor([0.0, 1.0, 3.0, 4.0])),
+        )
+
+
 def loaded_in_all_ways(module, x):
     """Loads a module with the reference operators, lowered at load, and compiled for the CPU backend."""
     exported = torch.export.export(module, (x,))
@@ -155,7 +164,10 @@ def loaded_in_all_ways(module, x):
     )
 
 
-FOUND = [Empty(), OfNumber(), NoDims(), OfNone(), NormOfNone(), PoolOfNone(), MatrixNormOfNone(), ConvolveNone(), FillWithTruth()]
+FOUND = [
+    Empty(), OfNumber(), NoDims(), OfNone(), NormOfNone(), PoolOfNone(), MatrixNormOfNone(), ConvolveNone(), FillWithTruth(),
+    AreaOfSmallIntegers(),
+]
 
 
 @pytest.mark.parametrize("module", FOUND)

@@ -14,6 +14,7 @@ from ._errors import Error
 from ._graph import Claims, Constants, Metadata, Method, Node, Part, State, SymInt, Value
 from ._meta import MethodMeta, OperatorUse, TensorInfo, ValueInfo
 from ._module import Module, load
+from ._profile import Benchmark, InstructionTime, Limit, OperatorTime, Profile, StepTime
 from ._quantization import (
     Quantization,
     QuantizationReport,
@@ -27,12 +28,15 @@ from ._rushlight import Tensor, __version__, operator_names
 __all__ = [
     "Backend",
     "BackendInfo",
+    "Benchmark",
     "Claims",
     "ComparedOutput",
     "Comparison",
     "ComparisonRow",
     "Constants",
     "Error",
+    "InstructionTime",
+    "Limit",
     "LoadReport",
     "Metadata",
     "Method",
@@ -42,10 +46,12 @@ __all__ = [
     "Module",
     "Node",
     "NodeReport",
+    "OperatorTime",
     "OperatorUse",
     "OptionSpec",
     "Part",
     "Payload",
+    "Profile",
     "Program",
     "Quantization",
     "QuantizationReport",
@@ -54,6 +60,7 @@ __all__ = [
     "QuantizedOutput",
     "Report",
     "State",
+    "StepTime",
     "SymInt",
     "Tensor",
     "TensorInfo",

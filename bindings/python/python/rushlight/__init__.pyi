@@ -124,6 +124,10 @@ class MethodMeta(NamedTuple):
 class Module:
     def __call__(self, /, *inputs: Any, **named: Any) -> Any: ...
     def run(self, name: str, /, *inputs: Any, **named: Any) -> Any: ...
+    def benchmark(
+        self, /, *inputs: Any, method: str = "forward", warmup: int = 3, runs: int = 30, **named: Any
+    ) -> Benchmark: ...
+    def profile(self, /, *inputs: Any, method: str = "forward", runs: int = 10, **named: Any) -> Profile: ...
     @property
     def method_names(self) -> list[str]: ...
     def meta(self, name: str = "forward") -> MethodMeta: ...
@@ -477,6 +481,58 @@ class ComparedOutput(NamedTuple):
     relative: float
     snr_db: float
     shapes: Optional[tuple[list[int], list[int]]]
+
+class Benchmark:
+    times: list[float]
+    @property
+    def median(self) -> float: ...
+    @property
+    def fastest(self) -> float: ...
+
+class OperatorTime(NamedTuple):
+    name: str
+    calls: int
+    seconds: float
+    share: float
+
+class InstructionTime(NamedTuple):
+    instruction: int
+    name: str
+    seconds: float
+    share: float
+    node: Optional[str]
+    module: Optional[str]
+    source: Optional[str]
+
+class StepTime(NamedTuple):
+    instruction: int
+    step: int
+    backend: str
+    kind: str
+    seconds: float
+    share: float
+    flops_per_s: float
+    bytes_per_s: float
+    limit_share: Optional[float]
+    limit: Optional[str]
+    node: str
+    module: str
+    source: Optional[str]
+
+class Limit(NamedTuple):
+    backend: str
+    device: str
+    flops_per_s: float
+    bytes_per_s: float
+
+class Profile:
+    seconds: float
+    operators: list[OperatorTime]
+    instructions: list[InstructionTime]
+    steps: list[StepTime]
+    limits: list[Limit]
+    def slowest(self, count: int = 10) -> Union[list[StepTime], list[InstructionTime]]: ...
+    def save_trace(self, path: Union[str, bytes, os.PathLike[str]]) -> None: ...
 
 class Comparison:
     rows: list[ComparisonRow]

@@ -9,8 +9,11 @@ from ._arguments import count_of, path_of
 from ._backend import Adapter, adapted
 from ._errors import failure
 from ._files import LoadedFile
+from ._profile import Benchmark, Profile
 from ._report import LoadReport, NodeReport
 from ._rushlight import Module as _Core
+from ._rushlight import benchmark as _benchmark
+from ._rushlight import profile as _profile
 from ._text import shown
 
 
@@ -63,6 +66,29 @@ class Module:
             return outputs[0] if len(outputs) == 1 else tuple(outputs)
         return signature.build(self._run(name, *signature.flatten(inputs, named)))
 
+    def benchmark(self, /, *inputs, method="forward", warmup=3, runs=30, **named):
+        """Runs a method `warmup` times, then `runs` times, and returns a `rushlight.Benchmark` with the times of the latter. The inputs are
+        those of a call. A method with state changes it, as other calls do.
+        """
+        warmup, runs = _runs("warmup", warmup, 0), _runs("runs", runs, 1)
+        return Benchmark(_benchmark(self._core, method, self._leaves(method, inputs, named), warmup, runs))
+
+    def profile(self, /, *inputs, method="forward", runs=10, **named):
+        """Runs a method `runs` times, and returns a `rushlight.Profile`: the time of each operator, instruction and step, with the nodes
+        of the model, and the limits of the device. The inputs are those of a call.
+        """
+        runs = _runs("runs", runs, 1)
+        return Profile(*_profile(self._core, method, self._leaves(method, inputs, named), runs))
+
+    def _leaves(self, name, inputs, named):
+        """The inputs of a call in the order of the method's."""
+        signature = _signature.of_method(self._core, name)
+        if signature is not None:
+            return list(signature.flatten(inputs, named))
+        if named:
+            raise TypeError(f"`{name}` has no input `{next(iter(named))}`: the program does not record names")
+        return list(inputs)
+
     @property
     def method_names(self):
         """Names of the methods, in the file's order."""
@@ -104,6 +130,7 @@ class Module:
 
 _LOGGER = logging.getLogger("rushlight")
 _MAX_THREADS = 1024
+_MAX_RUNS = 1 << 20
 _MAX_BYTES = (1 << 63) - 1
 _MAX_SECONDS = 1e9
 
@@ -200,6 +227,14 @@ def _absolute(path_or_bytes):
     if isinstance(path_or_bytes, (str, os.PathLike)):
         return os.path.abspath(path_of("path", path_or_bytes))
     return path_or_bytes
+
+
+def _runs(what, value, least):
+    """A number of runs."""
+    runs = count_of(value, least, _MAX_RUNS)
+    if runs is None:
+        raise ValueError(f"{what} must be an int from {least} to {_MAX_RUNS}, got {value!r}")
+    return runs
 
 
 def _count(name, value, most):

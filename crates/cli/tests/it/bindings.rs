@@ -289,9 +289,8 @@ const CAPABILITIES: &[Capability] = &[
     },
     Capability {
         title: "Time each step",
-        names: [&["profile"], &["metrics"], &[], &["profile"], &["profile"], &["rl_event_fn"], &["on_event"], &[], &[]],
+        names: [&["profile"], &["metrics"], &["profile"], &["profile"], &["profile"], &["rl_event_fn"], &["on_event"], &[], &[]],
         gaps: &[
-            (&[PYTHON], "`rushlight run --profile` does it, with the lines of Python"),
             (&[SWIFT, JAVA], "use `rushlight run --profile` on a similar machine"),
         ],
     },

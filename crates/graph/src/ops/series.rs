@@ -22,12 +22,33 @@ pub(crate) const OPS: &[Definition] = &[
 
 /// The elements along a dimension without the last, and without the first.
 fn neighbours(b: &mut Builder<'_>, x: ValueId, dim: usize) -> Result<(ValueId, ValueId), Error> {
-    let size = b.tensor(x)?.shape.get(dim).cloned().unwrap_or(Expr::Int(1));
-    let mut part = |from: Expr, to: Expr| {
-        let args = vec![x.into(), Arg::from(dim as i64), from.into(), to.into()];
-        b.one(aten::SLICE_COPY_TENSOR, args)
+    let size = size_of(b, x, dim)?;
+    Ok((part(b, x, dim, [Expr::Int(0), size.sub(1)])?, part(b, x, dim, [Expr::Int(1), size])?))
+}
+
+fn size_of(b: &Builder<'_>, x: ValueId, dim: usize) -> Result<Expr, Error> {
+    Ok(b.tensor(x)?.shape.get(dim).cloned().unwrap_or(Expr::Int(1)))
+}
+
+/// The elements of a range of a dimension.
+fn part(b: &mut Builder<'_>, x: ValueId, dim: usize, [from, to]: [Expr; 2]) -> Result<ValueId, Error> {
+    b.one(aten::SLICE_COPY_TENSOR, vec![x.into(), Arg::from(dim as i64), from.into(), to.into()])
+}
+
+/// The area below a line through points at equal distances: the sum of the heights without half of the first and the last. As in
+/// PyTorch, only the sum of these two wraps around if the heights are small integers.
+fn area_of_equal_steps(b: &mut Builder<'_>, y: ValueId, dim: usize, step: Arg) -> Result<ValueId, Error> {
+    let size = size_of(b, y, dim)?;
+    let first = part(b, y, dim, [Expr::Int(0), Expr::Int(1)])?;
+    let last = part(b, y, dim, [size.sub(1), size])?;
+    let ends = b.add(first, last)?;
+    let ends = b.mul(ends, 0.5)?;
+    let mut sum = |value: ValueId| {
+        b.one(aten::SUM_DIM_INTLIST, vec![value.into(), Arg::from([dim as i64]), Arg::from(false)])
     };
-    Ok((part(Expr::Int(0), size.sub(1))?, part(Expr::Int(1), size)?))
+    let (all, ends) = (sum(y)?, sum(ends)?);
+    let height = b.sub(all, ends)?;
+    b.mul(height, step)
 }
 
 /// Differences of neighbours, `n` times; of booleans, whether they differ.
@@ -61,6 +82,9 @@ fn trapezoid(b: &mut Builder<'_>, operands: &Operands<'_>, places: Option<usize>
     if !cumulative && ty.shape.get(dim).is_some_and(|size| size.is(0)) {
         // PyTorch returns zeros in the dtype of `y` here. Otherwise, the area of integers is a float.
         return filled(b, reduced_shape(&ty.shape, &[dim], false).into(), Arg::from(0), ty.dtype).and_then(done);
+    }
+    if !cumulative && places.is_none() {
+        return area_of_equal_steps(b, y, dim, operands.number(1)?).and_then(done);
     }
     let (before, after) = neighbours(b, y, dim)?;
     let heights = b.add(before, after)?;
