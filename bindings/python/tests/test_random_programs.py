@@ -144,6 +144,12 @@ class FillWithTruth(torch.nn.Module):
         )
 
 
+class RootsOfInfinity(torch.nn.Module):
+    def forward(self, x):
+        ends = torch.stack([x / 0, -x.abs() / 0, x * 0, -x.abs() * 0])
+        return tuple(function(ends, power) for function in (torch.pow, torch.float_power) for power in (0.5, -0.5, -1, 2, 3))
+
+
 class AreaOfSmallIntegers(torch.nn.Module):
     def forward(self, x):
         heights = (x * 100).to(torch.uint8)
@@ -166,7 +172,7 @@ def loaded_in_all_ways(module, x):
 
 FOUND = [
     Empty(), OfNumber(), NoDims(), OfNone(), NormOfNone(), PoolOfNone(), MatrixNormOfNone(), ConvolveNone(), FillWithTruth(),
-    AreaOfSmallIntegers(),
+    AreaOfSmallIntegers(), RootsOfInfinity(),
 ]
 
 

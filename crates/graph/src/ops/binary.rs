@@ -140,6 +140,11 @@ pub(crate) fn scalar_first(b: &mut Builder<'_>, operands: &Operands<'_>, name: &
 
 fn float_power(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     double_arithmetic(operands, b.graph)?;
+    // The power of a number is a root or a product where PyTorch computes one, which differs at -0 and infinity.
+    if let (Arg::Value(base), exponent @ (Arg::Int(_) | Arg::Float(_))) = (operands.arg(0), operands.arg(1)) {
+        let base = b.cast(*base, ScalarType::Double)?;
+        return b.one(aten::POW_TENSOR_SCALAR, vec![base.into(), exponent.clone()]).and_then(done);
+    }
     let (base, exponent, _) = tensors(b, operands, ScalarType::Double)?;
     b.one(aten::POW_TENSOR_TENSOR, vec![base.into(), exponent.into()]).and_then(done)
 }
