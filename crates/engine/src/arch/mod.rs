@@ -705,15 +705,15 @@ pub(crate) trait Simd: Arithmetic + Send + Sync + 'static {
     /// Transposes an 8 x 8 block: `to[j * to_stride + i] = from[i * from_stride + j]`.
     ///
     /// # Safety
-    /// 8 rows of 8 floats are readable at `from` and writable at `to`.
+    /// 8 rows of 8 floats are readable at `from` and writable at `to`, at any address: pairs of bf16 are only aligned to one of them.
     #[inline(always)]
     unsafe fn transpose8(self, from: *const f32, from_stride: usize, to: *mut f32, to_stride: usize) {
         for i in 0..8 {
             for j in 0..8 {
                 // SAFETY: the caller guarantees all of it.
-                let x = unsafe { *from.wrapping_add(i * from_stride + j) };
+                let x = unsafe { from.wrapping_add(i * from_stride + j).read_unaligned() };
                 // SAFETY: likewise.
-                unsafe { *to.wrapping_add(j * to_stride + i) = x };
+                unsafe { to.wrapping_add(j * to_stride + i).write_unaligned(x) };
             }
         }
     }

@@ -243,3 +243,44 @@ impl Simd for WideScalar {
         unsafe { self.0.store(to, v) };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Scalar;
+    use crate::Isa;
+    use crate::arch::{Dispatch, Kernel, Simd};
+
+    /// Transposes the 8 x 8 block of 32 bits that begins at an element of 16.
+    struct Transpose<'a>(&'a [u16], &'a mut [f32; 64]);
+
+    impl Kernel for Transpose<'_> {
+        type Out = ();
+
+        #[inline(always)]
+        fn run<S: Simd>(self, s: S) {
+            assert!(self.0.len() >= 128);
+            // SAFETY: both sides have 64 elements.
+            unsafe { s.transpose8(self.0.as_ptr().cast(), 8, self.1.as_mut_ptr(), 8) };
+        }
+    }
+
+    #[test]
+    fn blocks_are_transposed_from_any_address() {
+        let numbers: [u16; 130] = core::array::from_fn(|at| at as u16);
+        // One of these is no address of an f32.
+        for start in 0..2 {
+            let from = &numbers[start..];
+            let expected = |at: usize| {
+                let first = (at % 8 * 8 + at / 8) * 2;
+                u32::from(from[first]) | u32::from(from[first + 1]) << 16
+            };
+            let check = |run: &dyn Fn(Transpose<'_>)| {
+                let mut to = [0.0; 64];
+                run(Transpose(from, &mut to));
+                assert_eq!(to.map(f32::to_bits), core::array::from_fn(expected));
+            };
+            check(&|block| Scalar::new().vectorize(block));
+            Isa::available().filter_map(Dispatch::of).for_each(|dispatch| check(&|block| dispatch.run(block)));
+        }
+    }
+}
