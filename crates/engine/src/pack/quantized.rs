@@ -401,7 +401,8 @@ impl QuantizedLayout {
     /// Size of a panel in bytes; `None` if it overflows `usize`.
     pub(crate) fn panel_bytes(&self) -> Option<usize> {
         let (whole, rest) = (self.rows / self.group, self.rows % self.group);
-        self.rows.checked_mul(PANEL)?;
+        // Of the largest group: the sizes of groups do not overflow.
+        self.rows.checked_mul(PANEL)?.checked_add(self.head_bytes())?;
         let last = if rest > 0 { self.group_bytes(rest) } else { 0 };
         let units = (whole / self.unit_groups()).checked_mul(self.unit_bytes())?;
         whole.checked_mul(self.group_bytes(self.group))?.checked_add(last)?.checked_add(units)
@@ -429,6 +430,21 @@ mod tests {
                     continue;
                 };
                 check_layout(&matrix, layout, len);
+            }
+        }
+    }
+
+    #[test]
+    fn sizes_that_overflow_are_none() {
+        // Rows up to the largest number of them whose weights fit in memory, without and with their scales.
+        for k in [usize::MAX / PANEL - 1, usize::MAX / PANEL - 3, usize::MAX / PANEL, usize::MAX - 1, usize::MAX] {
+            for ((bits, offsets, scales), group) in
+                layouts().flat_map(|layout| [(layout, 32), (layout, usize::MAX - 1)])
+            {
+                let matrix = QuantizedMatrix { k, n: PANEL, bits, offsets, scales, group };
+                let len = quantized_len(&matrix);
+                let least = (k as u128 * u128::from(bits.count()) / 8) * PANEL as u128;
+                assert!(len.is_none_or(|len| len as u128 >= least), "{matrix:?}: {len:?}");
             }
         }
     }
