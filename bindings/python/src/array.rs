@@ -155,6 +155,19 @@ impl<'py> Argument<'py> {
         array.map(Self::Array)
     }
 
+    /// Checks that the memory of an array was not replaced since it was read, by Python code that ran to read others.
+    ///
+    /// # Errors
+    /// If it was.
+    pub fn check(&self, py: Python<'_>) -> Result<(), Refusal> {
+        match self {
+            Self::Array(array) if !array.is_current(py) => {
+                Err(Refusal::Value("its memory was replaced while the arguments were read".into()))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The argument as an input.
     pub fn input(&self) -> Result<Input<'_>, rushlight::Error> {
         Ok(match self {

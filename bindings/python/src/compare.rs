@@ -40,14 +40,11 @@ pub fn compare<'py>(
         Source::Bytes(bytes) => loader.load_bytes(bytes_of(py, &bytes)?.as_ref()),
     };
     let mut candidate = error::map(py, candidate)?;
-    let mut arguments = Vec::new();
+    let mut given = Vec::new();
     for (index, input) in inputs.iter().flatten().enumerate() {
         let argument = Argument::of(input, &mut None);
-        arguments.push(argument.map_err(|refusal| refusal.at(py, format_args!("input {index}"), input))?);
-    }
-    let mut given = Vec::with_capacity(arguments.len());
-    for argument in &arguments {
-        given.push(copied(py, argument)?);
+        // Copied at once: Python code that reads the next one may free it.
+        given.push(copied(py, &argument.map_err(|refusal| refusal.at(py, format_args!("input {index}"), input))?)?);
     }
     if inputs.is_none() {
         let meta = error::map(py, candidate.meta(method))?;

@@ -33,9 +33,12 @@ struct ExchangeApi {
     allocator: *const c_void,
     from_object: Option<unsafe extern "C" fn(*mut c_void, *mut *mut ManagedTensorVersioned) -> c_int>,
     to_object: Option<unsafe extern "C" fn(*mut ManagedTensorVersioned, *mut *mut c_void) -> c_int>,
-    view_of_object: Option<unsafe extern "C" fn(*mut c_void, *mut dlpack::Tensor) -> c_int>,
+    view_of_object: Option<ViewOfObject>,
     current_stream: *const c_void,
 }
+
+/// Describes the tensor of a Python object, which must be of the type that offers the function.
+type ViewOfObject = unsafe extern "C" fn(*mut c_void, *mut dlpack::Tensor) -> c_int;
 
 /// The functions of a type that exchange tensors without Python calls, as torch offers them. Valid while the type
 /// lives.
@@ -95,12 +98,14 @@ pub struct Array {
     /// Bytes from `data` to the end of the last element in memory.
     len: usize,
     /// Keeps the memory valid.
-    _owner: Owner,
+    owner: Owner,
+    /// Keeps the memory valid when the tensor gets another storage.
+    _storage: Option<Py<PyAny>>,
 }
 
 enum Owner {
     Copy { _bytes: Vec<u8> },
-    Object { _object: Py<PyAny> },
+    Object { object: Py<PyAny>, view: ViewOfObject },
     Buffer { _buffer: Buffer },
     Managed { _tensor: Managed },
 }
@@ -127,8 +132,9 @@ impl Array {
             if unsafe { view(object.as_ptr().cast(), &raw mut tensor) } != 0 {
                 return Err(refused());
             }
-            let owner = Owner::Object { _object: object.clone().unbind() };
-            // SAFETY: the view is valid while `object` lives and its storage is not replaced; the owner holds it.
+            let owner = Owner::Object { object: object.clone().unbind(), view };
+            // SAFETY: the view is valid while `object` lives, which the owner holds, and keeps its memory: callers `keep` the
+            // storage, check `is_current` after other Python code, and their documentation forbids to resize it during a call.
             return unsafe { Self::from_dl(&tensor, owner) };
         }
         let Some(export) = table.from_object else { return Err(refused()) };
@@ -326,7 +332,25 @@ impl Array {
             Some(data) => data,
             None => return Err(Refusal::Value(format!("it says that it has {len} bytes, and has no memory"))),
         };
-        Ok(Self { dtype, sizes, strides, data, len, _owner: owner })
+        Ok(Self { dtype, sizes, strides, data, len, owner, _storage: None })
+    }
+
+    /// Holds the owner of the memory until the array is dropped. Without it, a tensor that gets other memory frees the old one.
+    pub fn keep(self, storage: &Bound<'_, PyAny>) -> Self {
+        Self { _storage: Some(storage.clone().unbind()), ..self }
+    }
+
+    /// Returns false if Python code has resized the tensor or replaced its memory since it was borrowed. Runs no Python code.
+    pub fn is_current(&self, py: Python<'_>) -> bool {
+        let Owner::Object { object, view } = &self.owner else { return true };
+        let mut tensor = dlpack::Tensor::default();
+        // SAFETY: `object` is of the type that offered the function, and `tensor` is valid for writes.
+        if unsafe { view(object.as_ptr().cast(), &raw mut tensor) } != 0 {
+            drop(PyErr::take(py));
+            return false;
+        }
+        let start = usize::try_from(tensor.byte_offset).ok().and_then(|offset| tensor.data.addr().checked_add(offset));
+        self.len == 0 || start == Some(self.data.as_ptr().addr())
     }
 
     /// The element type.

@@ -65,6 +65,12 @@ fn call<'py, T: Send>(
             Err(refusal) => return Err(refusal.at(py, model.with(py, |model| label(model, index))?, argument)),
         });
     }
+    callback::forget();
+    for (index, argument) in borrowed.iter().enumerate() {
+        if let Err(refusal) = argument.check(py) {
+            return Err(refusal.at(py, model.with(py, |model| label(model, index))?, &arguments[index]));
+        }
+    }
     let mut inputs = Vec::with_capacity(borrowed.len());
     for (index, argument) in borrowed.iter().enumerate() {
         inputs.push(match argument.input() {
@@ -75,7 +81,6 @@ fn call<'py, T: Send>(
             }
         });
     }
-    callback::forget();
     let ran = model.with(py, |model| {
         let mut signals = Signals::new();
         let values = run(model, &inputs, &mut signals);

@@ -1,6 +1,7 @@
 //! Properties of PyTorch's tensors that DLPack does not describe: lazily negated or conjugated elements, and storages without
 //! memory.
 
+use pyo3::exceptions::PyException;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
@@ -35,14 +36,25 @@ pub fn borrow(object: &Bound<'_, PyAny>, api: Exchange) -> Result<Array, Refusal
 /// Borrows a tensor that is not negated.
 fn borrow_resolved(object: &Bound<'_, PyAny>, api: Exchange) -> Result<Array, Refusal> {
     let py = object.py();
+    let array = borrow_stored(object, api)?;
+    if !array.dtype().is_complex() || !is(object, intern!(py, "is_conj"))? {
+        return Ok(array);
+    }
+    // `resolve_conj` may leave the negative bit set.
+    let conjugated = resolved(object, intern!(py, "resolve_conj"))?;
+    borrow_stored(&resolved(&conjugated, intern!(py, "resolve_neg"))?, api)
+}
+
+/// Borrows a tensor's elements as they are stored, with the storage: `set_` gives the tensor another one.
+fn borrow_stored(object: &Bound<'_, PyAny>, api: Exchange) -> Result<Array, Refusal> {
+    let py = object.py();
+    let storage = match call_method(object, intern!(py, "untyped_storage")) {
+        Ok(storage) => storage,
+        Err(error) if error.is_instance_of::<PyException>(py) => return Err(unreadable(object)?),
+        Err(error) => return Err(Refusal::Raised(error)),
+    };
     let array = match Array::from_exchange(object, api) {
-        Ok(array) if !array.dtype().is_complex() || !is(object, intern!(py, "is_conj"))? => array,
-        Ok(_) => {
-            // `resolve_conj` may leave the negative bit set.
-            let conjugated = resolved(object, intern!(py, "resolve_conj"))?;
-            let plain = resolved(&conjugated, intern!(py, "resolve_neg"))?;
-            Array::from_exchange(&plain, api)?
-        }
+        Ok(array) => array.keep(&storage),
         // PyTorch's text has lines about its own code, and names what DLPack lacks rather than what to do.
         Err(Refusal::Protocol(..) | Refusal::Value(_) | Refusal::Layout(_) | Refusal::Type(_)) => {
             return Err(unreadable(object)?);
@@ -51,7 +63,6 @@ fn borrow_resolved(object: &Bound<'_, PyAny>, api: Exchange) -> Result<Array, Re
     };
     match array.addresses() {
         Some(addresses) if (addresses.start as u64) < DOUBTFUL => {
-            let storage = call_method(object, intern!(py, "untyped_storage"))?;
             let size: usize = call_method(&storage, intern!(py, "nbytes"))?.extract()?;
             let start: usize = call_method(&storage, intern!(py, "data_ptr"))?.extract()?;
             let is_inside = start != 0 && start <= addresses.start && addresses.end - start <= size;

@@ -242,6 +242,78 @@ def test_transformed_tensors_are_refused(fixed):
         refused(lambda: transform(torch.ones(2, 4)))
 
 
+class Sum(torch.nn.Module):
+    def forward(self, x, y):
+        return x + y
+
+
+class Acting:
+    """Ones that run a function while they are read."""
+
+    def __init__(self, count, act):
+        self.count, self.act = count, act
+
+    def __dlpack__(self, **options):
+        self.act()
+        gc.collect()
+        return torch.ones(self.count).__dlpack__()
+
+    def __dlpack_device__(self):
+        return torch.ones(1).__dlpack_device__()
+
+
+# So many that memory which is freed goes back to the system.
+MANY = 1 << 22
+REPLACED = {
+    "set": lambda x: x.set_(torch.zeros(MANY)),
+    "data": lambda x: setattr(x, "data", torch.zeros(MANY)),
+    "grown": lambda x: x.resize_(2 * MANY),
+    "freed": lambda x: x.untyped_storage().resize_(0),
+    "shrunk": lambda x: x.untyped_storage().resize_(4),
+}
+
+
+@pytest.mark.parametrize("kind", REPLACED)
+def test_memory_that_is_replaced_while_inputs_are_read_is_refused(kind):
+    program = rushlight.export(Sum(), (torch.ones(MANY), torch.ones(MANY)))
+    x = torch.ones(MANY)
+    text = refused(lambda: program(x, Acting(MANY, lambda: REPLACED[kind](x))))
+    assert "input 0" in text and "replaced" in text, text
+    x, y = torch.ones(MANY), Acting(MANY, lambda: REPLACED[kind](x))
+    comparison = rushlight.compare(torch.export.export(Sum(), (torch.ones(MANY), torch.ones(MANY))), program, (x, y))
+    assert comparison.first_difference() is None
+
+
+@torch.library.custom_op("rushlight_tensors::replacing", mutates_args=())
+def replacing(x: torch.Tensor) -> torch.Tensor:
+    return x.clone()
+
+
+@replacing.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+class Replacing(torch.nn.Module):
+    def forward(self, x):
+        return replacing(x) + x
+
+
+def test_memory_that_is_replaced_during_a_call_is_kept():
+    x = torch.ones(MANY)
+    # Without a plan for them, inputs are read where they are.
+    program = rushlight.export(Replacing(), (x,), plan_inputs=False)
+
+    def kernel(given):
+        x.set_(torch.zeros(MANY))
+        gc.collect()
+        return given
+
+    rushlight.register_op("rushlight_tensors::replacing", kernel)
+    assert torch.equal(program(x), torch.full((MANY,), 2.0))
+    assert torch.equal(x, torch.zeros(MANY))
+
+
 class Plain(torch.Tensor):
     """A subclass with memory of its own."""
 
