@@ -53,6 +53,10 @@ pub struct Strides {
     pub row: usize,
 }
 
+impl Strides {
+    const NONE: Self = Self { batch: 0, head: 0, row: 0 };
+}
+
 /// Elements between batches, heads and queries of a mask, 0 where it is broadcast; the keys are contiguous.
 pub type MaskStrides = Strides;
 
@@ -125,7 +129,10 @@ fn attention_impl(
         return Ok(());
     }
     let seen = attention.seen_keys(mask);
-    let attention = &Attention { keys: seen.len(), ..*attention };
+    // The strides of rows without elements are not used. PyTorch's are not 0.
+    let (q_strides, k_strides) =
+        if attention.depth == 0 { (Strides::NONE, Strides::NONE) } else { (attention.q, attention.k) };
+    let attention = &Attention { keys: seen.len(), q: q_strides, k: k_strides, ..*attention };
     let mask = mask.map(|mask| mask.get(seen.start..).unwrap_or_default());
     let widths = [attention.depth, attention.value_depth];
     let k = k.after(seen.start * attention.k.row, widths[0]);

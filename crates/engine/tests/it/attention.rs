@@ -182,6 +182,25 @@ fn strides_between_single_rows_are_not_used() {
 
 /// Inputs are rounded to bf16 for the reference too, so that only probabilities and bf16 outputs are off.
 #[test]
+fn strides_between_rows_without_elements_are_not_used() {
+    // The strides that PyTorch gives a tensor whose last size is 0. Packed, split and read in place.
+    for (rows, keys) in [(2, 3), (20, 3), (1, 700)] {
+        let (batch, heads) = (2, 3);
+        let strides = |rows: usize| Strides { batch: heads * rows, head: rows, row: 1 };
+        let mut a = Attention { value_depth: 5, ..plain(batch, heads, rows, keys, 0) };
+        (a.q, a.k) = (strides(rows), strides(keys));
+        a.v = Strides { batch: heads * keys * 5, head: keys * 5, row: 5 };
+        a.y = Strides { batch: heads * rows * 5, head: rows * 5, row: 5 };
+        let v = vec![1.5; batch * heads * keys * 5];
+        let mut y = vec![f32::NAN; batch * heads * rows * 5];
+        let engine = Engine::new(1);
+        let mut scratch = vec![f32::NAN; attention_scratch(&engine, &a)];
+        attention(&engine, &a, AttentionInputs::new(&[], &[], &v), &mut y, &mut scratch).expect("valid operands");
+        assert!(y.iter().all(|y| (y - 1.5).abs() < 1e-5), "{rows} x {keys}: {y:?}");
+    }
+}
+
+#[test]
 fn bf16_agrees_with_f64() {
     let mut rng = Rng(13);
     for mut a in cases(&mut rng, 60, &[2, 8, 14, 16, 32, 64, 80]) {
