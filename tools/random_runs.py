@@ -20,9 +20,9 @@ SIGN_DECIDES = re.compile(r"torch\.signbit\((\w+)\)|torch\.copysign\(\w+, (\w+)\
 # The operands of casts that cut off fractions, and of a division by a norm or a constant that f16 rounds to 0.
 CUT_OFF = re.compile(r"(\w+)\.to\(torch\.u?int|(\w+)\.long\(\)")
 NORMALIZED = re.compile(r"F\.normalize\((\w+)")
-# The operands of resizing, and of antialiased resizing.
+# The operands of resizing; results and operands of antialiased resizing.
 RESIZED = re.compile(r"F\.interpolate\((\w+),")
-ANTIALIASED = re.compile(r"F\.interpolate\((\w+),.*antialias=True")
+ANTIALIASED = re.compile(r"(\w+) = F\.interpolate\((\w+),.*antialias=True")
 # The operands whose poles give a number that the rounding of pi decides.
 POLES = re.compile(r"torch\.polygamma\(\d, (\w+)\)|torch\.(?:digamma|special\.psi)\((\w+)\)")
 # The operands that decide between a number and NaN at 0.
@@ -378,8 +378,8 @@ def is_arbitrary(program, values, inputs):
     # A weight of 0 times infinity is NaN where the kernel reads that element.
     if any(not values[name].isfinite().all() for name in RESIZED.findall(source) if name in values):
         return True
-    # PyTorch's antialiased resizing of columns, of a width of 1, repeats one pixel.
-    resized = [values[name] for name in ANTIALIASED.findall(source) if name in values]
+    # PyTorch's antialiased resizing from or to a width of 1 repeats one pixel.
+    resized = [values[name] for names in ANTIALIASED.findall(source) for name in names if name in values]
     if any(value.dim() == 4 and value.shape[-1] == 1 for value in resized):
         return True
     halves = [values[name] for name in NORMALIZED.findall(source) if name in values]

@@ -3,6 +3,7 @@
 
 #include <executorch/extension/data_loader/buffer_data_loader.h>
 #include <executorch/extension/data_loader/file_data_loader.h>
+#include <executorch/extension/data_loader/mmap_data_loader.h>
 #include <executorch/extension/module/module.h>
 #include <executorch/extension/tensor/tensor.h>
 
@@ -165,6 +166,10 @@ static void loaders() {
   CHECK(of_file.forward({x, x}).ok());
   Module of_less(std::make_unique<BufferDataLoader>(bytes.data(), bytes.size() / 2));
   CHECK(of_less.load() == Error::InvalidProgram);
+  CHECK(FileDataLoader::from(nullptr).error() == Error::InvalidArgument);
+  CHECK(MmapDataLoader::from(nullptr).error() == Error::InvalidArgument);
+  CHECK(FileDataLoader::from("no-such.pte").error() == Error::AccessFailed);
+  CHECK(MmapDataLoader::from("no-such.pte").error() == Error::AccessFailed);
 }
 
 static void options_are_kept() {
@@ -198,6 +203,12 @@ static void values_and_tensors() {
   CHECK(x->strides()[0] == 1 && x->strides()[1] == 2 && x->const_data_ptr<float>()[5] == 6.0f);
   CHECK(resize_tensor_ptr(x, {2, 2}) == Error::Ok && x->numel() == 4 && x->strides()[1] == 2);
   CHECK(resize_tensor_ptr(x, {4, 2}) == Error::NotSupported && resize_tensor_ptr(x, {4}) == Error::NotSupported);
+  const executorch::aten::SizesType sizes[] = {2, 3};
+  const executorch::aten::DimOrderType twice[] = {0, 0}, beyond[] = {0, 2};
+  executorch::aten::StridesType strides[2];
+  CHECK(executorch::runtime::dim_order_to_stride(sizes, twice, 2, strides) == Error::InvalidArgument);
+  CHECK(executorch::runtime::dim_order_to_stride(sizes, beyond, 2, strides) == Error::InvalidArgument);
+  CHECK(executorch::aten::safe_numel(sizes, -1).error() == Error::InvalidArgument);
   bool is_freed = false;
   float data[1];
   from_blob(data, {1}, ScalarType::Float, [&](void* freed) { is_freed = freed == data; });

@@ -49,8 +49,8 @@ fn write_element(dtype: ScalarType, unit: f64, whole: i64, to: &mut [u8]) {
     match dtype {
         ScalarType::Float => to.copy_from_slice(&(unit as f32).to_ne_bytes()),
         ScalarType::Double => to.copy_from_slice(&unit.to_ne_bytes()),
-        ScalarType::Half => to.copy_from_slice(&half::f16::from_f64(unit).to_ne_bytes()),
-        ScalarType::BFloat16 => to.copy_from_slice(&half::bf16::from_f64(unit).to_ne_bytes()),
+        ScalarType::Half => to.copy_from_slice(&half::f16::from_f32(unit as f32).to_ne_bytes()),
+        ScalarType::BFloat16 => to.copy_from_slice(&half::bf16::from_f32(unit as f32).to_ne_bytes()),
         ScalarType::Bool => to.copy_from_slice(&[Bool8::from(unit >= 0.5).0]),
         _ => {
             let bytes = whole.to_le_bytes();

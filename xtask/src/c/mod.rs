@@ -180,6 +180,7 @@ pub fn test() -> Result<()> {
         program.run("bindings/cpp/tests/module.cpp", CPP, library, &[])?;
     }
     program.run("bindings/cpp/tests/module.cpp", CPP, Library::Static, &sanitized)?;
+    program.headers_alone()?;
     program.is_not_served()?;
     program.idiomatic(&sanitized)?;
     swift::test(&folder, &package)?;
@@ -292,6 +293,22 @@ impl Program<'_> {
             let mut check = command("clang++", &[standard, "-fsyntax-only"]);
             check.args(WARNINGS).arg(format!("-I{}", self.package.join("include").display()));
             run(check.arg(format!("-I{}", self.folder.display())).arg(TEST))?;
+        }
+        Ok(())
+    }
+
+    /// Every header of ExecuTorch's interface compiles alone, without exceptions, but those that say what to use instead.
+    fn headers_alone(&self) -> Result<()> {
+        let source = self.folder.join("alone.cpp");
+        for header in output(&mut command("git", &["ls-files", "bindings/cpp/include"]))?.lines() {
+            if fs::read_to_string(root().join(header))?.contains("#error") {
+                continue;
+            }
+            let name = header.trim_start_matches("bindings/cpp/include/");
+            fs::write(&source, format!("#include <{name}>\n"))?;
+            let mut check = command("c++", &["-std=c++17", "-fno-exceptions", "-fsyntax-only"]);
+            check.args(WARNINGS).arg(format!("-I{}", self.package.join("include").display()));
+            run(check.arg(&source))?;
         }
         Ok(())
     }

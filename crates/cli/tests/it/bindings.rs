@@ -289,10 +289,18 @@ const CAPABILITIES: &[Capability] = &[
     },
     Capability {
         title: "Time each step",
-        names: [&["profile"], &["metrics"], &["profile"], &["profile"], &["profile"], &["rl_event_fn"], &["on_event"], &[], &[]],
-        gaps: &[
-            (&[SWIFT, JAVA], "use `rushlight run --profile` on a similar machine"),
+        names: [
+            &["profile"],
+            &["metrics"],
+            &["profile"],
+            &["profile"],
+            &["profile"],
+            &["rl_event_fn"],
+            &["on_event"],
+            &[],
+            &[],
         ],
+        gaps: &[(&[SWIFT, JAVA], "use `rushlight run --profile` on a similar machine")],
     },
     Capability {
         title: "Custom operators",

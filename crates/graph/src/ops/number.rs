@@ -6,12 +6,12 @@ use rushlight_format::ScalarType;
 use crate::Error;
 use crate::{Constant, TensorType};
 
-/// The bytes of one element with this value, converted as PyTorch converts.
+/// The bytes of one element with this value, converted as PyTorch converts: to 16 bits from `f32`.
 pub fn number_bytes(value: f64, dtype: ScalarType) -> Result<Vec<u8>, Error> {
     Ok(match dtype {
         ScalarType::Float => (value as f32).to_le_bytes().to_vec(),
         ScalarType::Double => value.to_le_bytes().to_vec(),
-        ScalarType::Half => f16::from_f64(value).to_le_bytes().to_vec(),
+        ScalarType::Half => f16::from_f32(value as f32).to_le_bytes().to_vec(),
         ScalarType::BFloat16 => bf16::from_f32(value as f32).to_le_bytes().to_vec(),
         ScalarType::Bool => vec![u8::from(value != 0.0)],
         ScalarType::Byte => vec![value as i64 as u8],

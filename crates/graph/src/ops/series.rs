@@ -43,9 +43,8 @@ fn area_of_equal_steps(b: &mut Builder<'_>, y: ValueId, dim: usize, step: Arg) -
     let last = part(b, y, dim, [size.sub(1), size])?;
     let ends = b.add(first, last)?;
     let ends = b.mul(ends, 0.5)?;
-    let mut sum = |value: ValueId| {
-        b.one(aten::SUM_DIM_INTLIST, vec![value.into(), Arg::from([dim as i64]), Arg::from(false)])
-    };
+    let mut sum =
+        |value: ValueId| b.one(aten::SUM_DIM_INTLIST, vec![value.into(), Arg::from([dim as i64]), Arg::from(false)]);
     let (all, ends) = (sum(y)?, sum(ends)?);
     let height = b.sub(all, ends)?;
     b.mul(height, step)

@@ -130,8 +130,8 @@ fn interval(dtype: ScalarType, sample: f64, place: usize, [length, count, kernel
     let (steps, place) = ((count - 1) as f64, place as f64);
     let round = |x: f64| match dtype {
         ScalarType::Double => x,
-        ScalarType::Half => half::f16::from_f64(x).to_f64(),
-        ScalarType::BFloat16 => half::bf16::from_f64(x).to_f64(),
+        ScalarType::Half => half::f16::from_f32(x as f32).to_f64(),
+        ScalarType::BFloat16 => half::bf16::from_f32(x as f32).to_f64(),
         _ => f64::from(x as f32),
     };
     let alpha = round(round(reach as f64) / round(steps));

@@ -112,8 +112,8 @@ macro_rules! histogram_element {
 histogram_element! {
     f32: 0.0, 1.0, number => number as f32, x => x as usize;
     f64: 0.0, 1.0, number => number, x => x as usize;
-    f16: f16::ZERO, f16::ONE, number => f16::from_f64(number), x => x.to_f32() as usize;
-    bf16: bf16::ZERO, bf16::ONE, number => bf16::from_f64(number), x => x.to_f32() as usize;
+    f16: f16::ZERO, f16::ONE, number => f16::from_f32(number as f32), x => x.to_f32() as usize;
+    bf16: bf16::ZERO, bf16::ONE, number => bf16::from_f32(number as f32), x => x.to_f32() as usize;
 }
 
 #[cfg(test)]

@@ -11,7 +11,14 @@ namespace extension {
 
 class FileDataLoader final : public runtime::DataLoader {
  public:
-  static runtime::Result<FileDataLoader> from(const char* path) { return FileDataLoader(path); }
+  // Errors: `InvalidArgument` for no path, and `AccessFailed` for a file that cannot be opened.
+  static runtime::Result<FileDataLoader> from(const char* path) {
+    const runtime::Error error = check_readable(path);
+    if (error != runtime::Error::Ok) {
+      return error;
+    }
+    return FileDataLoader(path);
+  }
 
  private:
   explicit FileDataLoader(std::string path) : DataLoader(std::move(path), /*is_mapped=*/false) {}

@@ -11,7 +11,14 @@ namespace extension {
 
 class MmapDataLoader final : public runtime::DataLoader {
  public:
-  static runtime::Result<MmapDataLoader> from(const char* path) { return MmapDataLoader(path); }
+  // Errors: `InvalidArgument` for no path, and `AccessFailed` for a file that cannot be opened.
+  static runtime::Result<MmapDataLoader> from(const char* path) {
+    const runtime::Error error = check_readable(path);
+    if (error != runtime::Error::Ok) {
+      return error;
+    }
+    return MmapDataLoader(path);
+  }
 
  private:
   explicit MmapDataLoader(std::string path) : DataLoader(std::move(path), /*is_mapped=*/true) {}

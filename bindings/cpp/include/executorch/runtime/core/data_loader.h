@@ -5,6 +5,7 @@
 #include <executorch/runtime/core/result.h>
 
 #include <cstddef>
+#include <cstdio>
 #include <string>
 
 namespace executorch {
@@ -23,6 +24,14 @@ class DataLoader {
   size_t data_size() const { return size_; }
 
  protected:
+  static Error check_readable(const char* path) {
+    ET_CHECK_OR_RETURN_ERROR(path != nullptr, InvalidArgument, "the path is NULL");
+    std::FILE* file = std::fopen(path, "rb");
+    ET_CHECK_OR_RETURN_ERROR(file != nullptr, AccessFailed, "cannot open `%s`", path);
+    std::fclose(file);
+    return Error::Ok;
+  }
+
   DataLoader(std::string path, bool is_mapped) : path_(std::move(path)), is_mapped_(is_mapped) {}
   DataLoader(const void* data, size_t size) : data_(data), size_(size) {}
 

@@ -37,13 +37,16 @@ inline size_t elementSize(etensor::ScalarType type) {
   }
 }
 
-// Strides of tensors that lie in memory in this order of dimensions, without gaps. Dimensions of no elements count as one.
+// Strides of tensors that lie in memory in this order of dimensions, without gaps. Dimensions of no elements count as one. Errors:
+// `InvalidArgument` for an order that is no permutation.
 template <typename Sizes, typename DimOrder, typename Strides>
 Error dim_order_to_stride(const Sizes* sizes, const DimOrder* dim_order, size_t rank, Strides* strides) {
   int64_t stride = 1;
   for (size_t i = rank; i-- > 0;) {
     const auto dim = static_cast<size_t>(dim_order[i]);
     ET_CHECK_OR_RETURN_ERROR(dim < rank, InvalidArgument, "dim_order has %zu, for %zu dimensions", dim, rank);
+    ET_CHECK_OR_RETURN_ERROR(std::count(dim_order, dim_order + rank, dim_order[i]) == 1, InvalidArgument,
+                             "dim_order has %zu more than once", dim);
     strides[dim] = static_cast<Strides>(stride);
     stride *= std::max<int64_t>(sizes[dim], 1);
   }
@@ -52,8 +55,9 @@ Error dim_order_to_stride(const Sizes* sizes, const DimOrder* dim_order, size_t 
 
 namespace etensor {
 
-// The number of elements. Errors: `InvalidArgument` for negative sizes, and for more than can be counted.
+// The number of elements. Errors: `InvalidArgument` for a negative rank or size, and for more than can be counted.
 inline Result<ssize_t> safe_numel(const int32_t* sizes, ssize_t rank) {
+  ET_CHECK_OR_RETURN_ERROR(rank >= 0, InvalidArgument, "the rank is %zd", rank);
   ET_CHECK_OR_RETURN_ERROR(rank == 0 || sizes != nullptr, InvalidArgument, "sizes are NULL");
   ssize_t numel = 1;
   for (ssize_t i = 0; i < rank; ++i) {
