@@ -10,8 +10,9 @@
 //! the sizes of its slices, and neither allocates nor locks; the caller provides scratch memory. Images are channels-last
 //! (NHWC). Weights are packed ahead of time by [`pack`], in a layout that all instruction sets share.
 //!
-//! Results do not depend on the number of threads, bit for bit: tasks are blocks of the output, and each sum is computed by one of them. Int8 results are
-//! the same on every instruction set; f32 results differ by rounding, because not all have fused multiply-add.
+//! Results do not depend on the number of threads, bit for bit: tasks are blocks of the output, and one task computes each
+//! sum. Int8 results are the same on every instruction set. F32 results differ by rounding, because some instruction sets
+//! have no fused multiply-add.
 //!
 //! The crate knows nothing of graphs, tensors or files.
 //!
@@ -45,9 +46,9 @@
 //!
 //! - **A vector is 16 lanes everywhere.** That is a panel of packed weights: one register of AVX-512, two of AVX2, four of NEON,
 //!   SSE2 or WebAssembly. Each kernel is written once, over the trait `Simd`, and compiled for every instruction set where it is
-//!   dispatched (`arch`). All of a kernel is inlined into that entry. A closure with several call sites would not be. Long chains
-//!   of dependent operations are written over `Arithmetic`, the part of the trait that several vectors implement as well as one
-//!   (`arch/interleaved.rs`): four at a time with AVX-512.
+//!   dispatched (`arch`). All of a kernel must be inlined into the function that enables the instructions. Kernels therefore avoid
+//!   closures with several call sites, which may not be inlined. Long chains of dependent operations are written over
+//!   `Arithmetic`, a part of `Simd` that groups of vectors implement, too (`arch/interleaved.rs`): groups of four with AVX-512.
 //! - **Kernels are instantiated in this crate alone.** A public function that takes `impl Into<...>` converts, and calls one that
 //!   is not generic (`..._impl`). Otherwise its callers' crates would compile the kernels of all instruction sets again.
 //! - **One packed layout per type**, whatever the machine: `[N/16][K][16]`, with K made even by a row of zeros. [`pack`] is the
@@ -57,46 +58,46 @@
 //!   a transposed one. No im2col copy of the input is made.
 //! - **Sums never depend on threads.** Tasks are blocks of the output; each sum is accumulated in the order of K. Tasks are as
 //!   equal as tiles allow, with the same number for each thread (`partition.rs`, `parallel.rs`), so that all threads end together.
-//! - **Attention of few queries streams the cache.** Keys and values are read in place, a block of all heads at a time that stays
-//!   in the L2 cache. The next block is prefetched in the order of memory: a single head would leave a page for each key. Parts of
-//!   the keys are tasks, merged in order (`attention/split.rs`); the shape alone determines their number.
+//! - **Attention of few queries streams the cache.** Keys and values are read in place, in blocks of all heads that stay in the L2
+//!   cache. The next block is prefetched in the order of memory; going head by head, each key would be on another page. Tasks are
+//!   parts of the keys, merged in order (`attention/split.rs`). The shape alone determines their number.
 //! - **16-bit weights are widened where they are read.** A macrokernel writes its block of a panel to the L1 cache as f32, once for
 //!   all of its tiles. GEMV, for fewer than four rows, widens as it goes. Accumulators are f32, so that results are those of
 //!   rounded weights and nothing else.
 //! - **bf16 dot products are the exception** (`Simd::WithBf16`). The left side is rounded and copied, 64 KB at a time, and the
 //!   tiles are the same over pairs (`igemm/narrow_weights.rs`). bf16 weights are therefore stored as `[N/16][K/2][16][2]`. There,
-//!   GEMM, attention, depthwise convolutions, pooling and a few others also read and write bf16 (`FloatSlice`). A left side that is
-//!   bf16 already is read in place, all of K at once. A kernel row over an image of three channels has an odd number of elements.
-//!   Image rows are rounded into strips, and the last element forms a pair with itself, each half with half of the weight
+//!   GEMM, attention, depthwise convolutions, pooling and a few others also read and write bf16 (`FloatSlice`). A left side of bf16
+//!   is read in place, all of K at once. A kernel row over an image of three channels may have an odd number of elements: image
+//!   rows are then rounded into strips, where the last element is stored twice, and each copy has half of the weight
 //!   (`conv/kernel_rows.rs`).
 //! - **Int8 GEMM is exact, and so is its epilogue** (`quantized/`). Accumulators are `i32`. Scales, bounds and rounding are applied
 //!   operation by operation in f32, never fused, so that all instruction sets give the same bytes. Functions with exponentials are
 //!   a table that portable code makes when a program is loaded: 256 bytes, or the 256 values that a softmax accumulates. Weights
-//!   are packed as `[N/16][K/4][16][4]`: four of K at a time, as dot products take them. Without such instructions, pairs of 16
-//!   bits do it exactly. Accumulators that are only scaled and bounded become bytes four vectors at a time, straight from the
-//!   tile's registers. Other epilogues read them from a copy in the L1 cache (`quantized/epilogue.rs`).
+//!   are packed as `[N/16][K/4][16][4]`, because an int8 dot product reads four rows of K. Instruction sets without it use dot
+//!   products of 16-bit pairs, which are exact, too. Accumulators that are only scaled and bounded are converted to bytes in the
+//!   registers of the tile, four vectors at a time. Other epilogues read a copy in the L1 cache (`quantized/epilogue.rs`).
 //! - **Weight-only quantization has one layout** (`pack/quantized.rs`): integers of 4, 6 or 8 bits in groups of rows, with zero
 //!   points or minima. Scales are f32, f16, or a byte times an f16 unit that 256 rows share, as in llama.cpp's K types.
-//!   Where a 16-bit dot product does more than a multiply-add of floats (`Simd::HAS_I16_DOT`), rows are rounded to 16 bits, 256
-//!   elements with a scale, and integers multiply integers (`gemm/int16/`). Many rows use weights that are unpacked to the L1
-//!   cache; up to 11 rows unpack them in registers. With VNNI, 4-bit weights are multiplied by the low and the high bytes of rows
-//!   (`gemm/int16/gemv.rs`). A row has the same result in all. Elsewhere they are widened as 16-bit weights are, or GEMV multiplies
-//!   the integers and scales the sum of a group, with the sum of its left side for the minimum.
+//!   Where 16-bit dot products are faster than f32 (`Simd::HAS_I16_DOT`), rows are rounded to 16-bit integers with one scale for
+//!   each 256 elements, and dot products are those of integers (`gemm/int16/`). For 12 rows and more, weights are unpacked to the
+//!   L1 cache; for fewer, in registers. With VNNI, 4-bit weights are multiplied by the low and the high bytes of rows
+//!   (`gemm/int16/gemv.rs`). All three give a row the same result. On other processors, GEMM widens the weights like 16-bit ones.
+//!   GEMV there multiplies the integers and scales the sum of each group; the sum of the left side accounts for the minimum.
 //! - **AMX multiplies one group at a time.** A tile has 64 elements of K and most groups 32. The left side of two groups is
 //!   multiplied by the weights of one, with zeros for the other (`arch/amx.rs`). The sums of each group leave the tiles to be
 //!   scaled as elsewhere, which gives the same bits. A software pipeline keeps the matmuls of the next groups in flight
 //!   (`quantized/groupwise_amx.rs`). 16-bit rows are split into low and high bytes, whose i32 results are combined
 //!   (`gemm/int16/amx.rs`). With weights of 4 bits in groups of 32, both bytes are exact in tiles of bf16, which add them in one
 //!   f32 tile (`gemm/int16/amx_bf16.rs`). The system call that permits tiles is made when the instruction set is first detected.
-//! - **An embedding's table is a quantized matrix too**, whose columns are the rows: the same as that of a weight-only linear
-//!   layer, so that tied weights are stored once (`weights/quantized.rs`).
+//! - **An embedding's table is a quantized matrix, too.** Its rows are the columns of the matrix, as in a weight-only linear layer,
+//!   so that tied weights are stored once (`weights/quantized.rs`).
 //! - **Winograd's algorithm is the caller's choice**, because its weights are packed differently and its error is larger.
 //! - **The engine measures itself** ([`hwbench`]): the machine's limits of computing and reading, for the profile, and the time of
 //!   each variant of each kernel beside the chosen one, for `rushlight hwbench`.
-//! - **The pool lends, it does not join.** A worker that comes late finds the gate closed; the caller waits only for those inside
-//!   (`pool/gate.rs`, whose interleavings `loom/` tries). Threads are the system's, or lent by the embedder (`pool/lent.rs`). The
-//!   child of a `fork` has no workers: its first job starts a pool of its own (`pool/fork.rs`), and nothing of the parent's is
-//!   joined.
+//! - **A job does not wait for workers that are late.** The caller closes the gate of the job when no task is left. A worker that
+//!   wakes afterwards does not enter, and the caller waits only for those inside (`pool/gate.rs`, whose interleavings `loom/` tries).
+//!   Threads are the system's, or the embedder lends them (`pool/lent.rs`). The child of a `fork` has no workers. Its first job
+//!   starts a new pool (`pool/fork.rs`) and joins none of the parent's threads.
 #![cfg_attr(not(feature = "std"), no_std)]
 #![warn(clippy::large_stack_frames)]
 

@@ -57,13 +57,13 @@ impl Blend<f32> for BlendF32 {
         y: &mut [f32],
     ) {
         for (i, y) in y.chunks_mut(LANES).enumerate() {
-            let mut read = [top; 4];
-            for (v, corner) in read.iter_mut().zip(&corners) {
+            let mut pixels = [s.splat(0.0); 4];
+            for (v, corner) in pixels.iter_mut().zip(&corners) {
                 *v = s.load_slice(&corner[i * LANES..]);
             }
-            let [a, b, c, d] = read;
-            let upper = s.fma(right, b, s.mul(left, a));
-            let lower = s.fma(right, d, s.mul(left, c));
+            let [upper_left, upper_right, lower_left, lower_right] = pixels;
+            let upper = s.fma(right, upper_right, s.mul(left, upper_left));
+            let lower = s.fma(right, lower_right, s.mul(left, lower_left));
             s.store_slice(y, s.fma(bottom, lower, s.mul(top, upper)));
         }
     }
@@ -114,7 +114,7 @@ impl<T: Copy, B: Blend<T>> Kernel for ResizeRows<'_, T, B> {
 }
 
 impl Resize {
-    /// Resizes, in tasks of at least `least` elements.
+    /// Resizes the images, in tasks of at least `min_items` elements.
     pub(crate) fn run<T: Copy + Send + Sync>(
         &self,
         engine: &Engine,
@@ -171,7 +171,7 @@ impl Resize {
                 };
                 [(source.min(last), 1.0), (source.min(last), 0.0)]
             }
-            // Half of a pixel twice is that pixel, and all of it with none of it is NaN if it is infinite.
+            // The weights are 0.5 and 0.5, not 1 and 0: an infinite pixel times 0 would be NaN.
             ResizeMode::Bilinear if input == output => [(position, 0.5), (position, 0.5)],
             ResizeMode::Bilinear => {
                 let source = if self.align_corners {

@@ -7,8 +7,10 @@ use super::{
     Arithmetic, Bf16Pairs, I4Sums, I8Quads, I16Pairs, I32, Kernel, MANTISSA, SQRT_HALF, Simd, U8Clamp, U8Quads,
 };
 
-/// Token for AVX-512 F, BW, DQ and VL, which every processor with AVX-512 since 2017 supports. `EXTENSION` says which
-/// further instructions its code may use: [`PLAIN`], [`BF16`] or [`VNNI`].
+/// Token for AVX-512 F, BW, DQ and VL, which every processor with AVX-512 since 2017 supports.
+///
+/// The fields are the extensions that the processor has. `EXTENSION` is the one that the calling code is compiled for:
+/// [`PLAIN`], [`BF16`] or [`VNNI`]. `vectorize_int8` and `with_bf16` change from one to the other.
 #[derive(Clone, Copy)]
 pub(crate) struct Avx512<const EXTENSION: u8> {
     bf16: Option<Bf16Token>,
@@ -403,7 +405,7 @@ impl<const EXTENSION: u8> Simd for Avx512<EXTENSION> {
 
     #[inline(always)]
     fn nibbles_to_bf16<const SHIFT: u32>(self, v: I16Pairs<Self>, zeros: I16Pairs<Self>) -> Bf16Pairs<Self> {
-        // A lookup by the low five bits of each difference.
+        // The permutation reads the low five bits of an index, so that -16 to -1 index the upper half of the table.
         const NUMBERS: [u16; 32] = {
             let mut numbers = [0; 32];
             let mut at = 0;
@@ -467,7 +469,7 @@ impl<const EXTENSION: u8> Simd for Avx512<EXTENSION> {
         #[target_feature(enable = "avx512f,avx512bw")]
         #[inline]
         fn nibbles_of_rows(rows: __m512) -> (__m512, __m512) {
-            // Columns 4 i to 4 i + 3 of all rows are 128 bits, in which bytes are transposed.
+            // `fours` gathers columns 4 i to 4 i + 3 of all four rows in 128-bit lane i; `transposed` transposes each lane.
             let fours = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
             let transposed =
                 _mm512_broadcast_i32x4(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
@@ -559,13 +561,13 @@ impl<const EXTENSION: u8> Simd for Avx512<EXTENSION> {
         unsafe fn store_u8x4(to: [*mut u8; 4], v: [__m512; 4], clamp: U8Clamp) {
             // Out-of-range conversions to i32 return `i32::MIN`, which would saturate to the wrong end.
             let limit = _mm512_set1_ps(65536.0);
-            let mut whole = [_mm512_setzero_si512(); 4];
+            let mut integers = [_mm512_setzero_si512(); 4];
             for i in 0..4 {
-                whole[i] = _mm512_cvtps_epi32(_mm512_min_ps(v[i], limit));
+                integers[i] = _mm512_cvtps_epi32(_mm512_min_ps(v[i], limit));
             }
             let zero = _mm512_set1_epi16(i16::from(clamp.zero));
-            let low = _mm512_adds_epi16(_mm512_packs_epi32(whole[0], whole[1]), zero);
-            let high = _mm512_adds_epi16(_mm512_packs_epi32(whole[2], whole[3]), zero);
+            let low = _mm512_adds_epi16(_mm512_packs_epi32(integers[0], integers[1]), zero);
+            let high = _mm512_adds_epi16(_mm512_packs_epi32(integers[2], integers[3]), zero);
             let bytes = _mm512_packus_epi16(low, high);
             let bytes = _mm512_max_epu8(bytes, _mm512_set1_epi8(clamp.min.cast_signed()));
             let bytes = _mm512_min_epu8(bytes, _mm512_set1_epi8(clamp.max.cast_signed()));

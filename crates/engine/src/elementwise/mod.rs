@@ -314,7 +314,7 @@ impl TilePlan {
     /// Number of tiles along `row_dim`.
     fn tiles_along_rows(&self) -> usize {
         let size = self.sizes[self.row_dim];
-        // The comparison avoids a division, which would take as long as the rest of the plan of a small output.
+        // The comparison avoids a division, which would dominate the time of the plan for a small output.
         if size <= self.rows { 1 } else { size.div_ceil(self.rows) }
     }
 

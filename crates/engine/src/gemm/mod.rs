@@ -38,8 +38,8 @@ pub fn gemm<'w>(
     gemm_with_scratch(engine, gemm, a, packed, c, epilogue, &mut [])
 }
 
-/// [`gemm`](fn@gemm) with scratch memory: with [`gemm_scratch`] floats it is faster for some quantized weights, with fewer it gives the
-/// same result.
+/// [`gemm`](fn@gemm) with scratch memory. [`gemm_scratch`] floats make it faster for some quantized weights. The size does not
+/// change the result.
 ///
 /// # Errors
 /// As [`gemm`](fn@gemm).
@@ -55,7 +55,7 @@ pub fn gemm_with_scratch<'w>(
     gemm_impl(engine, gemm, a.into(), packed.into(), c.into(), epilogue, scratch)
 }
 
-/// Returns the scratch memory in floats with which [`gemm_with_scratch`] multiplies any number of rows by a quantized matrix fastest.
+/// Returns the scratch size, in floats, with which [`gemm_with_scratch`] is fastest for `matrix`, whatever the number of rows.
 pub fn gemm_scratch(engine: &Engine, matrix: &QuantizedMatrix) -> usize {
     int16::scratch(engine, matrix)
 }

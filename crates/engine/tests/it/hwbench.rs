@@ -1,4 +1,4 @@
-//! The benchmark of the hardware: every case can be computed, and limits are numbers.
+//! `hwbench`: every case runs, and the measured limits are positive.
 
 use std::time::Duration;
 

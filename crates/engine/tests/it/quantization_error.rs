@@ -1,3 +1,5 @@
+//! `quantization_errors` beside a scalar reference, which accumulates in 16 sums as a vector does.
+
 use super::{Rng, engines};
 use rushlight_engine::quantization_errors;
 
@@ -12,8 +14,8 @@ fn errors_are_the_same_on_all_instruction_sets() {
                     let mut sums = [0.0f32; 16];
                     for (at, x) in x.iter().enumerate() {
                         let integer = (x * (1.0f32 / scale)).clamp(range[0], range[1]).round_ties_even();
-                        let away = integer * scale - x;
-                        sums[at % 16] += away * away * weights.map_or(1.0, |weights| weights[at]);
+                        let error = integer * scale - x;
+                        sums[at % 16] += error * error * weights.map_or(1.0, |weights| weights[at]);
                     }
                     sums.iter().sum::<f32>()
                 });

@@ -1,7 +1,8 @@
-//! GEMV: a few rows times panels whose weights are unpacked in registers, one panel after the other.
+//! GEMV for a few rows: the weights of one panel after the other are unpacked in registers.
 //!
-//! With VNNI, which multiplies u8 by i8, weights of 4 bits are the u8, and rows are split into the high bytes of their integers and the
-//! low ones less 128, as i8. The sum of the weights, times 128, corrects the latter. Sums are exact in both ways.
+//! VNNI multiplies u8 by i8. There, 4-bit weights are the u8. The 16-bit integers of a row are split into two i8: the
+//! high byte, and the low byte minus 128. Adding 128 times the sum of the weights corrects the second. Both ways, with
+//! and without VNNI, compute the exact sum.
 #![allow(unsafe_code)]
 
 use super::lhs::Lhs;
@@ -12,11 +13,13 @@ use crate::pack::Bits;
 /// Prefetch distance in bytes: hardware prefetchers stop at the end of a page.
 const PREFETCH_BYTES: usize = 8192;
 
-/// A panel, and the first of the rows that it is multiplied by.
+/// The operands of one call: rows of the left side from `row` on, and a panel of weights.
 pub(super) struct Panel<'a> {
     pub(super) block: &'a Block<'a>,
     pub(super) left: &'a Lhs,
+    /// The first row.
     pub(super) row: usize,
+    /// Index of the panel.
     pub(super) panel: usize,
 }
 
@@ -58,7 +61,7 @@ impl<const R: usize, const INT8: bool> Kernel for Gemv<'_, R, INT8> {
 }
 
 impl Panel<'_> {
-    /// Where a block of a row is.
+    /// Index in [`Lhs`] of block `block` of the `r`-th row.
     #[inline(always)]
     fn slot(&self, block: usize, r: usize) -> usize {
         block * self.block.rows.len() + self.row + r
@@ -66,7 +69,7 @@ impl Panel<'_> {
 }
 
 impl<const R: usize, const INT8: bool> Gemv<'_, R, INT8> {
-    /// Dot products of rows, in bytes, and the 4-bit integers of a group.
+    /// Dot products of the 4-bit weights of a group and rows that are [split](super::lhs::SplitForInt8) into bytes.
     #[inline(always)]
     fn dot_int8<S: Simd>(&self, s: S, part: &GroupPart<'_>) -> [I32<S>; R] {
         let ones = s.splat_i8_quads(0x0101_0101);
@@ -81,7 +84,7 @@ impl<const R: usize, const INT8: bool> Gemv<'_, R, INT8> {
             weight_sums = s.dot_u8i8(even, ones, weight_sums);
             weight_sums = s.dot_u8i8(odd, ones, weight_sums);
             for r in 0..R {
-                // SAFETY: rows have four quads for eight elements.
+                // SAFETY: a row has four quads for each eight elements.
                 let quad = |at: usize| s.splat_i8_quads(unsafe { *quads[r].wrapping_add(4 * eight + at) });
                 low[r] = s.dot_u8i8(even, quad(0), low[r]);
                 low[r] = s.dot_u8i8(odd, quad(1), low[r]);
@@ -97,13 +100,13 @@ impl<const R: usize, const INT8: bool> Gemv<'_, R, INT8> {
         low
     }
 
-    /// Dot products of rows, in pairs, and the integers of a group.
+    /// Dot products of the weights of a group and rows of 16-bit pairs.
     #[inline(always)]
     fn dot_int16<S: Simd, const BITS: u32, const PAIRS: usize>(&self, s: S, part: &GroupPart<'_>) -> [I32<S>; R] {
         let group = &part.group;
         let pair = |r: usize, k: usize| {
             let at = self.0.slot(part.block, r) * BLOCK_PAIRS + k % BLOCK_K / 2;
-            // SAFETY: rows have as many pairs.
+            // SAFETY: a row has a pair for each two rows of the weights.
             splat_pair(s, unsafe { *self.0.left.pairs.as_ptr().cast::<u32>().wrapping_add(at) })
         };
         // Two sums for each row hide the latency of an addition.
@@ -120,7 +123,7 @@ impl<const R: usize, const INT8: bool> Gemv<'_, R, INT8> {
             row += 4;
         }
         while row < part.rows.end {
-            // SAFETY: the group has these rows; an odd number of them is padded, with 6 bits to a multiple of 4.
+            // SAFETY: the group has these rows. It is padded to an even number of them, with 6 bits to a multiple of 4.
             let weights = unsafe { group.load_pairs::<S, BITS, PAIRS>(s, row) };
             for r in 0..R {
                 for at in 0..PAIRS {
@@ -148,9 +151,9 @@ impl<const R: usize, const INT8: bool> Gemv<'_, R, INT8> {
         let group = &part.group;
         let (scales, minima, zeros) = (group.scales(s), group.minima(s), group.zeros_i32(s));
         for r in 0..R {
-            // SAFETY: each group has the sum of a row.
+            // SAFETY: each row has a sum for each group.
             let sum = unsafe { self.0.left.sums[self.0.slot(part.block, r)][part.index].assume_init() };
-            // As if zero points were subtracted from the weights.
+            // sum((w - zero) x) = sum(w x) - zero sum(x)
             let product = s.add_i32(products[r], s.mul_i32(zeros, -sum));
             totals[r] = s.fma(s.i32_to_f32(product), scales, totals[r]);
             if let Some(minima) = minima {

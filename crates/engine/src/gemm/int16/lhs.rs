@@ -69,12 +69,12 @@ pub(super) struct Rounding {
 impl Rounding {
     #[inline(always)]
     pub(super) fn of(x: &[f32]) -> Self {
-        // The bits of magnitudes have the order of the magnitudes, and those of NaN are above all.
-        let most = x.iter().fold(0, |most: u32, x| most.max(x.to_bits() & !(1 << 31)));
-        let most = f32::from_bits(most);
-        let scale = most / MAX;
+        // Compared as integers, the bits of magnitudes have the order of the magnitudes; NaN is the largest.
+        let max = x.iter().fold(0, |max: u32, x| max.max(x.to_bits() & !(1 << 31)));
+        let max = f32::from_bits(max);
+        let scale = max / MAX;
         if scale.is_normal() {
-            Self { scale, inverse: MAX / most }
+            Self { scale, inverse: MAX / max }
         } else {
             Self { scale: if scale.is_finite() { 0.0 } else { f32::NAN }, inverse: 0.0 }
         }

@@ -1,11 +1,15 @@
-//! GEMM of f32 rows by weight-only quantized matrices, in integers: a row is rounded to 16 bits with a scale for each 256 elements, so
-//! that an element is off by at most 2^-16 of the largest of these, and products of integers are summed exactly. If one of the 256
-//! is infinite or NaN, the results are NaN; if all are below 2^-111, they are taken for zeros.
+//! GEMM of f32 rows by weight-only quantized matrices, in integers.
 //!
-//! A 16-bit dot product does two multiply-adds where f32 does one, and weights need no conversion to floats. Tasks are blocks of
-//! the output. A task goes through some rows at a time, through K in blocks whose weights, as pairs of 16 bits, fit in the L1
-//! cache, and through panels; with fewer rows, through panels from end to end. Sums are kept in the output in between. Their order
-//! depends on nothing but K, so that results depend neither on threads nor on the number of rows.
+//! A row is rounded to 16-bit integers, with one scale for each 256 elements. The error of an element is at most 2^-16 of
+//! the largest of its 256. Dot products of integers are exact. If one of the 256 is infinite or NaN, the results are NaN;
+//! if all are below 2^-111, they count as zeros.
+//!
+//! A 16-bit dot product does two multiply-adds where f32 does one, and weights need no conversion to floats.
+//!
+//! Tasks are blocks of the output. The loops of a task, from the outermost: blocks of rows, blocks of K, panels. The
+//! weights of a block of K, as 16-bit pairs, fit in the L1 cache. With few rows, a block of K is longer. The output keeps
+//! the sums between blocks. Their order depends on K alone, so that results depend neither on threads nor on the number of
+//! rows.
 #![allow(unsafe_code)]
 
 #[cfg(target_arch = "x86_64")]
@@ -35,24 +39,24 @@ use tile::{Rows, Unpack, UnpackedPanels};
 const BLOCK_K: usize = 256;
 const BLOCK_PAIRS: usize = BLOCK_K / 2;
 
-/// Maximum rows on the left in a block. The same memory holds several blocks of K of fewer than [`MIN_UNPACKED_ROWS`].
+/// Maximum rows of the left side in a block. For fewer than [`MIN_UNPACKED_ROWS`], the same memory holds several blocks of K.
 const BLOCK_ROWS: usize = 96;
 
 /// Minimum rows of a group of weights. Below this, scaling the sums costs more than the dot products.
 const MIN_GROUP: usize = 16;
-/// Maximum groups, of which the first and the last may be a part, in a block.
+/// Maximum groups in a block of K; the first and the last may be parts of one.
 const MAX_GROUPS: usize = BLOCK_K / MIN_GROUP;
 
 /// Panels whose weights are unpacked at a time.
 const PANELS: usize = 2;
 
-/// Rows from which weights are unpacked to memory; for fewer that costs more than to unpack them again in registers.
+/// Minimum rows for which weights are unpacked to memory. For fewer, unpacking them in registers each time costs less.
 const MIN_UNPACKED_ROWS: usize = 12;
 
-/// Rows that weights are unpacked for in registers.
+/// Maximum rows that share weights unpacked in registers.
 const GEMV_ROWS: usize = 4;
 
-/// Rows of the largest tiles, of one panel and of two.
+/// Rows of the largest tile of one panel, and of two.
 const TILE_ROWS: [usize; PANELS] = [4, 6];
 
 /// `c = epilogue(a b)` for weights that [`suit`](suits) it.
@@ -80,7 +84,7 @@ pub(super) fn suits(engine: &Engine, weights: &QuantizedWeights<'_>) -> bool {
     weights.group() >= MIN_GROUP && engine.dispatch.run(HasDot)
 }
 
-/// Returns the scratch memory in floats that multiplies a matrix fastest.
+/// Returns the scratch size, in floats, with which [`Int16Gemm::run`] is fastest for `matrix`.
 pub(super) fn scratch(engine: &Engine, matrix: &QuantizedMatrix) -> usize {
     #[cfg(target_arch = "x86_64")]
     return amx_bf16::scratch(engine, matrix);
@@ -92,7 +96,7 @@ pub(super) fn scratch(engine: &Engine, matrix: &QuantizedMatrix) -> usize {
 }
 
 impl Int16Gemm<'_> {
-    /// Computes it on all threads, in any amount of scratch memory.
+    /// Computes the GEMM on all threads. `scratch` may have any size.
     ///
     /// # Safety
     /// The slices and `c` have the sizes that the shape and the epilogue need, and nobody else accesses `c` meanwhile.
@@ -149,7 +153,7 @@ impl Kernel for Task<'_> {
         let Self { gemm, block: OutputBlock { m_inner, panels, .. }, memory: Memory { left, right } } = self;
         let k = gemm.gemm.k;
         let is_int8 = const { S::MULTIPLIES_NIBBLES } && k.is_multiple_of(8) && gemm.weights.has_nibbles_in_eights();
-        // Blocks of about the same number of rows, of whole tiles.
+        // Blocks have about the same number of rows, a multiple of a tile's.
         let blocks = m_inner.len().div_ceil(BLOCK_ROWS);
         let block_rows = m_inner.len().div_ceil(blocks).next_multiple_of(TILE_ROWS[1]);
         for row in m_inner.clone().step_by(block_rows) {
@@ -182,7 +186,7 @@ impl Kernel for Task<'_> {
 }
 
 impl Int16Gemm<'_> {
-    /// Applies the epilogue except for the bias, with which sums begin.
+    /// Applies the epilogue without the bias, which the sums contain already.
     #[inline(always)]
     fn finish<S: Simd>(&self, s: S, rows: Range<usize>, panels: &Range<usize>) {
         let Self { gemm, c, epilogue, .. } = self;
@@ -216,15 +220,16 @@ struct Block<'a> {
 struct GroupPart<'a> {
     group: QuantizedGroup<'a>,
     rows: Range<usize>,
-    /// Its block, and its number in it.
+    /// The block of K.
     block: usize,
+    /// Index of this part in the block.
     index: usize,
 }
 
-/// Goes through the weights of a panel.
+/// Iterates over the groups of a panel, divided where a block of K ends.
 struct GroupParts<'a> {
     groups: PanelGroups<'a>,
-    /// The group that is left from row `from` on.
+    /// The group whose rows from `from` on are left.
     group: Option<QuantizedGroup<'a>>,
     from: usize,
     block: usize,
@@ -255,7 +260,7 @@ impl<'a> Iterator for GroupParts<'a> {
 }
 
 impl Block<'_> {
-    /// The weights of a panel.
+    /// The groups of a panel in these blocks of K.
     #[inline(always)]
     fn parts(&self, panel: usize) -> GroupParts<'_> {
         let groups = self.gemm.weights.groups(panel, self.ks.start, self.ks.end);
@@ -292,7 +297,7 @@ impl Block<'_> {
         }
     }
 
-    /// Where the sums of some columns of a row begin, and their number.
+    /// Address and count of the sums of a row in a panel.
     #[inline(always)]
     fn output(&self, row: usize, panel: usize) -> (*mut f32, usize) {
         let Int16Gemm { gemm, c, .. } = self.gemm;

@@ -133,7 +133,7 @@ impl<const R: usize, const P: usize> Kernel for Tile<'_, R, P> {
                     weights[p] = I16Pairs::of(unsafe { s.load_i32(right.pairs[panel + p][pair].as_ptr().cast()) });
                 }
                 for r in 0..R {
-                    // SAFETY: rows have as many pairs.
+                    // SAFETY: a row has a pair for each two rows of the weights.
                     let x = splat_pair(s, unsafe { *rows.wrapping_add(r * BLOCK_PAIRS + pair) });
                     for p in 0..P {
                         products[r][p] = s.dot_i16(x, weights[p], products[r][p]);
