@@ -1,6 +1,7 @@
 //! The debug map: the origin of each instruction, stored in the program for profilers and other tools.
 //!
-//! It is JSON: each string once, and rows of indices into them, as lines of source and modules repeat for many nodes.
+//! The map is JSON. A table has each string once, and the origins are rows of indices into it: many nodes share a module
+//! or a line of source.
 
 use indexmap::IndexSet;
 use rushlight_format::Program;
@@ -35,7 +36,7 @@ pub struct InstructionOrigin {
     pub nodes: Vec<InstructionOrigin>,
 }
 
-/// Encodes the maps. Names of files lose their folders, which are the exporting machine's.
+/// Encodes the maps. File names are stored without their folders, which exist on the exporting machine only.
 pub fn to_bytes(maps: &[MethodMap]) -> Vec<u8> {
     let mut strings = IndexSet::new();
     let methods = maps.iter().map(|map| {
@@ -86,12 +87,14 @@ fn from_bytes(bytes: &[u8]) -> Option<Vec<MethodMap>> {
     methods.collect()
 }
 
-/// Maximum ratio of the decoded strings' bytes to those of the map: a row of ten bytes has strings of a few hundred.
+/// Maximum ratio of the decoded strings' bytes to those of the map. Typical rows have ten bytes, and their strings a few
+/// hundred.
 const MAX_GROWTH: usize = 64;
 
+/// The string table of a map that is decoded.
 struct Strings {
     strings: Vec<String>,
-    /// Bytes that may still be repeated.
+    /// Bytes of strings that may still be decoded.
     left: usize,
 }
 

@@ -1,8 +1,8 @@
 //! From a lowered model to a program file.
 //!
-//! A method becomes a list of values and a list of instructions: blocks are laid out one after the other with jumps
-//! (`control`), calls name the out variants of their operators (`calls`), and every tensor that is computed gets a
-//! place in an arena for as long as it is in use (`lifetimes`). State is updated where it lies, where that is the same
+//! A method becomes a list of values and a list of instructions. Blocks are laid out one after the other with jumps
+//! (`control`). Calls name the out variants of their operators (`calls`). Every computed tensor gets a place in an arena
+//! for as long as it is in use (`lifetimes`). A state is updated in place where that does not change a result
 //! (`in_place`).
 
 mod calls;
@@ -38,15 +38,16 @@ pub struct Emitted {
     pub program: ProgramModel<'static>,
     /// The content of the `.ptd` files that belong to it.
     pub external: Vec<ExternalData>,
-    /// For each method, in the order of the program, what its instructions come from.
+    /// The origins of the instructions of each method, in the order of the program.
     pub debug: Vec<MethodMap>,
 }
 
-/// Writes a model whose graphs are lowered as far as the runtime's operators.
+/// Writes a model whose graphs consist of the runtime's operators.
 ///
 /// # Errors
-/// `Unsupported` for an operator without an out variant and a size without an upper bound, `InvalidProgram` for constants
-/// that cannot be read, `Output` for a pattern of external weights that no constant fits.
+/// - `Unsupported` for an operator without an out variant, or a size without an upper bound.
+/// - `InvalidProgram` for a constant that cannot be read.
+/// - `Output` for a pattern of external weights that no constant matches.
 pub fn emit(model: &Model, options: &EmitOptions) -> Result<Emitted, Error> {
     if let Some(weights) = &options.external_weights {
         weights.check_names(model)?;
@@ -77,7 +78,7 @@ pub fn emit(model: &Model, options: &EmitOptions) -> Result<Emitted, Error> {
     Ok(emitted)
 }
 
-/// A method that runs nothing and returns constants.
+/// Returns a method without instructions, which returns constants.
 fn constant_method(
     model: &Model,
     pools: &mut Pools,

@@ -12,6 +12,9 @@ use super::levels::{for_each_input, levels};
 use super::tags::Claimant;
 use super::{Backend, Decided};
 
+/// A part of a method, by its level and claimant; `None` for nodes outside of parts.
+type Part = Option<(u32, Claimant)>;
+
 /// Finds the states that belong to backends. `decided` has the claims of each method, in the order of the methods.
 pub(super) fn owned(
     model: &Model,
@@ -40,14 +43,14 @@ fn users(graph: &Graph, claimed: &ClaimedNodes, copies_suffice: bool) -> FxHashM
     let nodes = &graph.blocks[graph.body].nodes;
     let claimants: Vec<Option<Claimant>> = nodes.iter().map(|node| claimed.by(*node)).collect();
     let levels = levels(graph, nodes, &claimants, claimed, &needless(graph, claimed, copies_suffice));
-    let mut parts: FxHashMap<NodeId, Option<(u32, Claimant)>> = FxHashMap::default();
+    let mut parts: FxHashMap<NodeId, Part> = FxHashMap::default();
     for ((node, level), claimant) in nodes.iter().zip(&levels).zip(&claimants) {
         parts.insert(*node, claimant.map(|claimant| (*level, claimant)));
     }
-    let mut found: FxHashMap<StateId, FxHashSet<Option<(u32, Claimant)>>> = FxHashMap::default();
-    let mut meet = |value: ValueId, part: Option<(u32, Claimant)>| {
+    let mut users_of: FxHashMap<StateId, FxHashSet<Part>> = FxHashMap::default();
+    let mut add_user = |value: ValueId, part: Part| {
         if let Def::State(state) = graph.values[value].def {
-            found.entry(state).or_default().insert(part);
+            users_of.entry(state).or_default().insert(part);
         }
     };
     let copied = copied_whole(graph, claimed);
@@ -55,23 +58,24 @@ fn users(graph: &Graph, claimed: &ClaimedNodes, copies_suffice: bool) -> FxHashM
         let part = parts.get(node).copied().flatten();
         // For a node that the part copies, its inputs count as used by the part.
         let seen = &mut FxHashSet::default();
-        for_each_input(graph, *node, claimed.by(*node), claimed, seen, &mut |value| meet(value, part));
+        for_each_input(graph, *node, claimed.by(*node), claimed, seen, &mut |value| add_user(value, part));
     }
-    graph.outputs.iter().for_each(|arg| arg.for_each_value(&mut |value| meet(value, None)));
-    graph.updates.iter().for_each(|update| meet(update.value, None));
+    graph.outputs.iter().for_each(|arg| arg.for_each_value(&mut |value| add_user(value, None)));
+    graph.updates.iter().for_each(|update| add_user(update.value, None));
+    // The node that computes the new value of a state uses the state, too.
     for update in &graph.updates {
         if let Target::State(state) = update.target {
             let part = match graph.values[update.value].def {
                 Def::Result(node, _) => parts.get(&node).copied().flatten(),
                 _ => None,
             };
-            found.entry(state).or_default().insert(part);
+            users_of.entry(state).or_default().insert(part);
         }
     }
-    let alone = |(state, parts): (StateId, FxHashSet<Option<(u32, Claimant)>>)| {
+    let only_backend = |(state, parts): (StateId, FxHashSet<Part>)| {
         let mut parts = parts.into_iter();
         let owner = parts.next().flatten().map(|(_, claimant)| claimant.backend);
         (state, owner.filter(|_| parts.next().is_none()))
     };
-    found.into_iter().map(alone).collect()
+    users_of.into_iter().map(only_backend).collect()
 }

@@ -1,8 +1,8 @@
 //! Constant folding: computes nodes that depend only on constants at compile time.
 //!
 //! Views of constants cost nothing, because they are other shapes of the same bytes. The reference operators compute
-//! everything else. Small results are computed at once, and large ones when the file is written, so that they need no
-//! memory before.
+//! everything else. Small results are computed at once. Large results are computed when the file is written, so that they
+//! do not occupy memory until then.
 
 use std::sync::Arc;
 
@@ -30,8 +30,8 @@ pub struct FoldConstants {
     pub small: usize,
     /// Number of bytes by which all results together may exceed all constants.
     pub allowance: usize,
-    /// True if dequantized integers become constants that still know their integers, for backends that multiply
-    /// integers. Otherwise the nodes stay.
+    /// True if a dequantize node of constant integers becomes a constant that keeps the integers, for backends with int8
+    /// kernels. Otherwise the node stays.
     pub dequantize: bool,
 }
 
@@ -41,8 +41,8 @@ impl Default for FoldConstants {
     }
 }
 
-/// Results of more bytes than this are computed when they are written.
-const LAZY: usize = 1 << 18;
+/// Maximum bytes of a result that is computed at once. Larger ones are computed when they are written.
+const MAX_EAGER: usize = 1 << 18;
 /// Maximum depth of computed constants that depend on each other.
 const MAX_DEPTH: u32 = 16;
 /// Maximum number of operations of one constant. Each reader of a computed constant computes it again, so its
@@ -57,8 +57,8 @@ impl Pass for FoldConstants {
     }
 
     fn run(&self, model: &mut Model) -> Result<(), Error> {
-        let held = model.constants.iter().map(|(_, constant)| constant.len().unwrap_or(0));
-        let budget = held.fold(self.allowance, usize::saturating_add);
+        let lens = model.constants.iter().map(|(_, constant)| constant.len().unwrap_or(0));
+        let budget = lens.fold(self.allowance, usize::saturating_add);
         let work = MAX_WORK.saturating_add(WORK_OF_BYTE.saturating_mul(budget as u64));
         let Model { methods, constants, schemas, .. } = model;
         let (small, dequantize) = (self.small, self.dequantize);
@@ -72,12 +72,12 @@ impl Pass for FoldConstants {
                     let Some(inputs) = inputs else { continue };
                     let inputs: Vec<(ValueId, Constant)> = inputs
                         .into_iter()
-                        .filter_map(|(value, held)| Some((value, constants[graph.constant_of(held)?].clone())))
+                        .filter_map(|(value, constant)| Some((value, constants[graph.constant_of(constant)?].clone())))
                         .collect();
                     let Some(results) = folder.fold(graph, id, &inputs) else { continue };
                     for (value, constant) in graph.nodes[id].results.clone().into_iter().zip(results) {
-                        let held = graph.constant(constants.push(constant), constants);
-                        replaced.insert(value, held);
+                        let folded = graph.constant(constants.push(constant), constants);
+                        replaced.insert(value, folded);
                     }
                 }
             }
@@ -89,30 +89,30 @@ impl Pass for FoldConstants {
     }
 }
 
-/// Returns the arguments of a node, each with its constant. `None` if an argument is not constant, or the node is not
-/// deterministic.
+/// Returns the argument values of a node, each with the value of its constant: itself, or the one in `replaced`. `None`
+/// if an argument is not constant, a size is dynamic, or the node is not deterministic.
 fn constant_inputs(
     graph: &Graph,
     node: &Node,
     replaced: &FxHashMap<ValueId, ValueId>,
 ) -> Option<Vec<(ValueId, ValueId)>> {
     let Op::Call(schema) = &node.op else { return None };
-    let is_fixed = |value: &ValueId| graph.ty(*value).as_tensor().is_some_and(|ty| ty.static_sizes().is_some());
-    if schema.flags.random || node.results.is_empty() || !node.results.iter().all(is_fixed) {
+    let is_static = |value: &ValueId| graph.ty(*value).as_tensor().is_some_and(|ty| ty.static_sizes().is_some());
+    if schema.flags.random || node.results.is_empty() || !node.results.iter().all(is_static) {
         return None;
     }
-    let (mut inputs, mut all): (Vec<(ValueId, ValueId)>, bool) = (Vec::new(), true);
+    let (mut inputs, mut all_constant): (Vec<(ValueId, ValueId)>, bool) = (Vec::new(), true);
     for arg in &node.args {
-        arg.for_each_expr(&mut |expr| all &= expr.is_static());
+        arg.for_each_expr(&mut |expr| all_constant &= expr.is_static());
         arg.for_each_value(&mut |value| {
-            let held = replaced.get(&value).copied().unwrap_or(value);
-            all &= matches!(graph.values[held].def, Def::Constant(_));
+            let constant = replaced.get(&value).copied().unwrap_or(value);
+            all_constant &= matches!(graph.values[constant].def, Def::Constant(_));
             if inputs.iter().all(|(known, _)| *known != value) {
-                inputs.push((value, held));
+                inputs.push((value, constant));
             }
         });
     }
-    all.then_some(inputs)
+    all_constant.then_some(inputs)
 }
 
 struct Folder<'s> {
@@ -136,14 +136,14 @@ impl Folder<'_> {
             .iter()
             .map(|value| Some((graph.values[*value].name.as_str(), graph.ty(*value).as_tensor()?)))
             .collect::<Option<_>>()?;
-        // A transposed weight keeps its name, by which users know it in files of weights.
+        // The result of a single constant keeps its name: users select weights for `.ptd` files by name.
         let source = if let [(_, only)] = inputs { Some(only.name.as_str()) } else { None };
-        let empty = |(name, ty): &(&str, &TensorType)| Constant {
+        let unfilled = |(name, ty): &(&str, &TensorType)| Constant {
             name: source.unwrap_or(name).into(),
             ty: TensorType::clone(ty),
             data: ConstantData::Zeros,
         };
-        let mut results: Vec<Constant> = results.iter().map(empty).collect();
+        let mut results: Vec<Constant> = results.iter().map(unfilled).collect();
         if let [result] = results.as_slice() {
             let name = node.op.name();
             if quantization::is_dequantize(name) {
@@ -158,17 +158,20 @@ impl Folder<'_> {
                 return Some(vec![Constant { data: permuted.data, ..result.clone() }]);
             }
         }
-        let (taken, given) = (total(inputs.iter().map(|(_, input)| input))?, total(results.iter())?);
-        if given > taken.max(self.small) || given > self.budget {
+        let input_bytes = total(inputs.iter().map(|(_, input)| input))?;
+        let result_bytes = total(results.iter())?;
+        if result_bytes > input_bytes.max(self.small) || result_bytes > self.budget {
             return None;
         }
-        if !views(graph, node, inputs, &mut results) {
-            self.compute(graph, node, inputs, &mut results, given.max(taken))?;
+        if !fill_as_views(graph, node, inputs, &mut results) {
+            self.compute(graph, node, inputs, &mut results, result_bytes.max(input_bytes))?;
         }
-        self.budget -= given;
+        self.budget -= result_bytes;
         Some(results)
     }
 
+    /// Fills the results by a call of the operator, at once or lazily. `bytes` is the larger of the sizes of the inputs and
+    /// the results. `None` if the operator has no kernel or costs too much.
     fn compute(
         &mut self,
         graph: &Graph,
@@ -179,14 +182,14 @@ impl Folder<'_> {
     ) -> Option<()> {
         let schema = node.op.schema()?;
         schema.out_variant.as_deref().is_some_and(has_kernel).then_some(())?;
-        let known = inputs.iter().filter_map(|(_, input)| self.lazy.get(&address(&input.data)?));
-        let (depth, work) = known.fold((0, work_of(node, inputs, results)), |(depth, work), (of_input, more)| {
+        let lazy_inputs = inputs.iter().filter_map(|(_, input)| self.lazy.get(&address(&input.data)?));
+        let (depth, work) = lazy_inputs.fold((0, work_of(node, inputs, results)), |(depth, work), (of_input, more)| {
             (depth.max(*of_input), work.saturating_add(*more))
         });
         (work <= MAX_WORK).then_some(())?;
         self.work = self.work.checked_sub(work)?;
         let call = Call::new(graph, node, inputs, self.schemas).ok()?;
-        if bytes <= LAZY {
+        if bytes <= MAX_EAGER {
             let contents = call.run().ok()?;
             for (result, content) in results.iter_mut().zip(contents) {
                 *result = Constant::dense(result.name.clone(), result.ty.clone(), content).ok()?;
@@ -220,8 +223,8 @@ fn total<'c>(mut constants: impl Iterator<Item = &'c Constant>) -> Option<usize>
     constants.try_fold(0usize, |sum, constant| sum.checked_add(constant.len().ok()?))
 }
 
-/// Estimates the operations of a node: one for each element, M * N * K for a GEMM or convolution. The listed operators
-/// with windows, which have kernels, read at most the whole input for each result.
+/// Estimates the operations of a node: one for each element, M * N * K for a GEMM or convolution. For the listed pooling
+/// and attention operators, an element of the result reads at most the whole input.
 fn work_of(node: &Node, inputs: &[(ValueId, Constant)], results: &[Constant]) -> u64 {
     let elements =
         |constant: &Constant| (constant.len().unwrap_or(usize::MAX) / constant.ty.dtype.size().max(1)) as u64;
@@ -276,11 +279,11 @@ fn address(data: &ConstantData) -> Option<usize> {
     }
 }
 
-/// Makes the results views of the only input's bytes, if the operator is a view.
-fn views(graph: &Graph, node: &Node, inputs: &[(ValueId, Constant)], results: &mut [Constant]) -> bool {
+/// Makes the results views of the only input's bytes. Returns false if the operator is not a view.
+fn fill_as_views(graph: &Graph, node: &Node, inputs: &[(ValueId, Constant)], results: &mut [Constant]) -> bool {
     let [(_, input)] = inputs else { return false };
     let name = node.op.schema().map_or("", |schema| schema.base_name());
-    // A constant has no dim order.
+    // A clone may change the dim order, which a constant does not have.
     if matches!(name, aten::CLONE) {
         for result in results {
             result.data = input.data.clone();
@@ -351,7 +354,7 @@ impl Call {
         let inputs = self.inputs.iter().map(input).collect::<Result<Vec<_>, Error>>()?;
         let tensor = |datum| match datum {
             Datum::Tensor(TensorData { bytes, .. }) => Ok(bytes),
-            _ => Err(Error::invalid("a constant turned out to be no tensor")),
+            _ => Err(Error::invalid("a folded operator returned a value that is not a tensor")),
         };
         run(&self.file, "forward", &inputs)?.into_iter().map(tensor).collect()
     }

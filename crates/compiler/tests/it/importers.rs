@@ -1,4 +1,4 @@
-//! An importer that the caller brings: constants in named data, several outputs, options.
+//! An importer of the caller's own, with constants in named data, several outputs and options.
 
 use rushlight_compiler::front::payload::{Arguments, Axes, Importer, NamedData, Site, Written};
 use rushlight_compiler::front::pte::{LiftOptions, lift_with};
@@ -10,8 +10,8 @@ use rushlight_format::shapes::{self, Place, RuleModel, SHAPES_KEY};
 use rushlight_graph::operators::aten;
 use rushlight_graph::{Bytes, Constant, Delegate, Error, Expr, Input, TensorType};
 
-/// Payloads are the key of a tensor in named data, which is added to the input. The second output is the sum, negated if
-/// the compile spec `sign` is `-`.
+/// Computes `input + w` and `-(input + w)`. The payload is the key of the tensor `w` in named data. The importer refuses a
+/// delegate whose compile spec `sign` is not `-`.
 const SUM: Importer = Importer { backend: "SumBackend", axes: Axes::Program, arguments, inline };
 
 const OPTIONS: LiftOptions = LiftOptions { importers: &[SUM], keep: Vec::new() };
@@ -89,7 +89,7 @@ fn delegates_stay_if_refused_or_asked_for_or_without_an_importer() {
 }
 
 #[test]
-fn rules_about_sizes_say_nothing_of_static_inputs() {
+fn rules_about_sizes_do_not_apply_to_static_inputs() {
     for (shape_dynamism, expected) in [(ShapeDynamism::DynamicBound, 1), (ShapeDynamism::Static, 3)] {
         let mut plan = PlanModel::new("forward");
         let input = plan.input(TensorModel { shape_dynamism, ..TensorModel::new(ScalarType::Float, &[2, 3]) });

@@ -32,7 +32,7 @@ fn no_instructions(b: &mut Builder) -> Offset {
     b.table(&[(CHAIN_INSTRUCTIONS, none.into())])
 }
 
-/// `count` references to one list of as many items: a small file that describes a huge program.
+/// `count` references to one list of `count` items: a small file that describes a huge program.
 fn shared_list(count: usize) -> Vec<u8> {
     program(|b| {
         let items = b.numbers(vec![0u32; count].iter().map(|item| item.to_le_bytes()));

@@ -146,7 +146,7 @@ impl<F: Real> Between<F> {
         };
         let first = usize::try_from(position.floor().to_i64()).unwrap_or(0).min(input - 1);
         let second = (first + 1).min(input - 1);
-        // Half of a pixel twice is that pixel, and all of it with none of it is NaN if it is infinite.
+        // The weights are 0.5 and 0.5, not 1 and 0: an infinite pixel times 0 would be NaN.
         let weight = if first == second { half } else { position.sub(F::of(first)).at_least(F::ZERO).at_most(F::ONE) };
         Self { first, second, weight }
     }

@@ -1,4 +1,4 @@
-//! Moves permutations behind elementwise operators.
+//! Moves permutations from before elementwise operators to after them.
 
 use rushlight_graph::Error;
 use rushlight_graph::Pass;
@@ -8,12 +8,14 @@ use rushlight_graph::{Action, Arg, Builder, Call, Def, Model, NodeId, Type, Valu
 
 use crate::passes::rewrite::rewrite;
 
-/// Moves permutations behind operators of values that are all permuted in the same way: activations that the backend fuses,
-/// additions, multiplications and quantization. Drops permutations that undo one another. Such operators can then be fused into
-/// the epilogue of the GEMM before them, as in programs that permute images to channels-last after each convolution.
+/// Computes `f(permute(x), permute(y))` as `permute(f(x, y))`, for activations that the backend fuses, additions,
+/// multiplications and quantization. Removes pairs of permutations that cancel.
+///
+/// The operator can then be fused into the epilogue of the GEMM before it, as in programs that permute images to
+/// channels-last after each convolution.
 #[derive(Clone, Copy, Debug)]
 pub struct SinkPermutations {
-    /// True for the operators of one tensor that the backend fuses into an epilogue.
+    /// True for the unary operators that the backend fuses into an epilogue.
     pub is_fused: fn(&Call<'_>) -> bool,
 }
 
@@ -24,20 +26,22 @@ impl Pass for SinkPermutations {
 
     fn run(&self, model: &mut Model) -> Result<(), Error> {
         rewrite(model, |builder, node| {
-            if let Some(source) = undone(builder, node) {
+            if let Some(source) = cancelled(builder, node) {
                 return Ok(Action::Replace(vec![source]));
             }
-            Ok(sunk(builder, node, self.is_fused)?.map_or(Action::Keep, |value| Action::Replace(vec![value])))
+            Ok(permuted_result(builder, node, self.is_fused)?
+                .map_or(Action::Keep, |value| Action::Replace(vec![value])))
         })
     }
 }
 
-/// The value that a value is a permutation of, and the order of its dimensions.
+/// If a permutation computes `value`, returns its input and its order of dimensions.
 fn permuted(builder: &Builder<'_>, value: ValueId) -> Option<(ValueId, Vec<usize>)> {
     let Def::Result(node, 0) = builder.graph.values[value].def else { return None };
     permutation(&Call::new(builder.graph, node))
 }
 
+/// The input and the order of dimensions of a call of `permute_copy`; `None` for other operators.
 fn permutation(call: &Call<'_>) -> Option<(ValueId, Vec<usize>)> {
     if call.name() != aten::PERMUTE_COPY {
         return None;
@@ -48,16 +52,20 @@ fn permutation(call: &Call<'_>) -> Option<(ValueId, Vec<usize>)> {
     Some((call.optional("self")?, wrapped.collect::<Option<_>>()?))
 }
 
-/// The original value, if a node undoes a permutation.
-fn undone(builder: &Builder<'_>, node: NodeId) -> Option<ValueId> {
-    let (between, outer) = permutation(&Call::new(builder.graph, node))?;
-    let (source, inner) = permuted(builder, between)?;
+/// If a node is the inverse of the permutation before it, returns the input of that.
+fn cancelled(builder: &Builder<'_>, node: NodeId) -> Option<ValueId> {
+    let (middle, outer) = permutation(&Call::new(builder.graph, node))?;
+    let (source, inner) = permuted(builder, middle)?;
     let is_identity = outer.iter().enumerate().all(|(at, dim)| inner.get(*dim) == Some(&at));
     is_identity.then_some(source)
 }
 
-/// The permutation of a node's result without permutations, if all of its operands are permuted in the same way.
-fn sunk(builder: &mut Builder<'_>, node: NodeId, is_fused: fn(&Call<'_>) -> bool) -> Result<Option<ValueId>, Error> {
+/// If the same permutation computes all operands of a node, computes the node on their inputs and permutes its result.
+fn permuted_result(
+    builder: &mut Builder<'_>,
+    node: NodeId,
+    is_fused: fn(&Call<'_>) -> bool,
+) -> Result<Option<ValueId>, Error> {
     let call = Call::new(builder.graph, node);
     let operands = match call.name() {
         _ if is_fused(&call) => vec![call.optional("self")],

@@ -7,8 +7,8 @@ use rushlight_graph::{Arg, Def, Error, Graph, Input, ValueId};
 use super::super::ExportedProgram;
 use super::super::schema::{Text, TreeKey, TreeSpec};
 
-/// Returns the signature of a method. Where the export says nothing of its structure, or something that does not fit the
-/// graph, the nodes of inputs and outputs name them.
+/// Returns the signature of a method. If the export has no structure, or one that does not match the graph, the result is
+/// flat, and inputs and outputs have the names of their nodes.
 pub(super) fn of(program: &ExportedProgram<'_>, graph: &Graph) -> Result<Signature, Error> {
     let named = |arg: &Arg| match arg {
         Arg::Value(value) => graph.values.get(exported(graph, *value)).map(|value| value.name.clone()),
@@ -34,7 +34,8 @@ pub(super) fn of(program: &ExportedProgram<'_>, graph: &Graph) -> Result<Signatu
     Ok(Signature::flat(graph.inputs.iter().enumerate().map(input), outputs))
 }
 
-/// The value that the export returns, where the import returns a copy with its elements in another order.
+/// Returns the exported value of an output. The import may return a copy of it in another dim order; the name is that of
+/// the original.
 fn exported(graph: &Graph, value: ValueId) -> ValueId {
     match graph.values.get(value).map(|value| &value.def) {
         Some(Def::Result(node, 0)) if graph.nodes[*node].op.name() == dim_order_ops::_TO_DIM_ORDER_COPY => {
@@ -44,8 +45,8 @@ fn exported(graph: &Graph, value: ValueId) -> ValueId {
     }
 }
 
-/// Returns the parameters of a call: positional arguments with the names that the exported function has for them, then
-/// keyword arguments. `None` if that is not what the specification is, or two have one name.
+/// Returns the parameters of a call: the positional arguments, named by the exported function, then the keyword
+/// arguments. `None` if `spec` is not a pair of a tuple and a dictionary, or if two parameters have the same name.
 fn parameters(spec: &TreeSpec, arguments: &[Text<'_>]) -> Option<Vec<Parameter>> {
     let TreeSpec::Tuple(parts) = spec else { return None };
     let [TreeSpec::Tuple(positional), TreeSpec::Dict(keywords)] = parts.as_slice() else { return None };
@@ -64,20 +65,23 @@ fn parameters(spec: &TreeSpec, arguments: &[Text<'_>]) -> Option<Vec<Parameter>>
     (names.len() == parameters.len()).then_some(parameters)
 }
 
-/// The names of the leaves that are not read yet, and how many keys lead to the place that is read.
+/// The names of the leaves of a structure, in order.
 struct Names<'n> {
+    /// The names of the leaves that are not visited yet.
     rest: &'n [Option<String>],
+    /// Number of keys on the path to the current place.
     keys: usize,
 }
 
 impl Names<'_> {
-    /// The name of the next leaf, unless keys name it.
+    /// Returns the name of the next leaf. `None` below a key, which names it already.
     fn next(&mut self) -> Option<String> {
         let (name, rest) = self.rest.split_first()?;
         self.rest = rest;
         name.clone().filter(|_| self.keys == 0)
     }
 
+    /// Visits what is below a key.
     fn below_key<T>(&mut self, read: impl FnOnce(&mut Self) -> T) -> T {
         self.keys += 1;
         let result = read(self);
@@ -123,8 +127,10 @@ fn structure(spec: &TreeSpec, names: &mut Names<'_>) -> Structure {
     }
 }
 
-/// The names of a registered class's fields: its context if that is a list of as many texts, as for `ModelOutput`s of
-/// transformers, or begins with one, as for `torch.export.register_dataclass`, behind which are the fields that are `None`.
+/// Returns the names of the `count` fields of a registered class.
+///
+/// The context is their list for `ModelOutput`s of transformers. For `torch.export.register_dataclass` it is a pair: their
+/// list, and that of the fields that are `None`. Returns `None` for any other context.
 fn fields(context: &str, count: usize) -> Option<Vec<String>> {
     let fields = serde_json::from_str::<Vec<String>>(context)
         .or_else(|_| serde_json::from_str::<(Vec<String>, Vec<String>)>(context).map(|(fields, _)| fields))

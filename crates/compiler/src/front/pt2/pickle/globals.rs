@@ -13,8 +13,8 @@ pub(super) enum Global {
     RebuildTensorV3,
     /// `torch._utils._rebuild_parameter(data, requires_grad, hooks)`.
     RebuildParameter,
-    /// `torch._utils._rebuild_parameter_with_state(data, requires_grad, hooks, state)`: the state is what Python code set on the
-    /// parameter.
+    /// `torch._utils._rebuild_parameter_with_state(data, requires_grad, hooks, state)`. `state` has the attributes that
+    /// Python code set on the parameter.
     RebuildParameterWithState,
     /// `torch._tensor._rebuild_from_type_v2(function, type, arguments, state)`.
     RebuildFromType,
@@ -28,11 +28,11 @@ pub(super) enum Global {
     Size,
     /// `torch.device(type, index)`.
     Device,
-    /// A class of storages; its elements, or nothing if it counts bytes.
+    /// A class of storages, with its element type; `None` for `UntypedStorage`, which counts bytes.
     Storage(Option<ScalarType>),
     /// A constant of torch: an element type, a layout or a memory format.
     Constant(Arc<str>),
-    /// `torch.Tensor`, `torch.nn.Parameter` and the like, which add nothing to the tensor.
+    /// `torch.Tensor`, `torch.nn.Parameter` or `torch.nn.Buffer`: read as the plain tensor.
     Tensor,
     /// A class whose instances are kept as data.
     Class(Arc<str>),
@@ -69,7 +69,7 @@ impl Global {
             _ => {
                 let full = format!("{module}.{name}");
                 let is_plain = full.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'.');
-                // Classes begin with a capital; functions are not for us to call.
+                // Names of classes begin with a capital. Functions are refused.
                 let is_class = name.starts_with(|first: char| first.is_ascii_uppercase());
                 if !(is_plain && is_class && CLASS_PREFIXES.iter().any(|prefix| full.starts_with(prefix))) {
                     return None;

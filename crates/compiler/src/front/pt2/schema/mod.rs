@@ -1,7 +1,7 @@
 //! The JSON of an exported program, as `torch._export.serde` writes it: schema version 8, which torch has had since 2.6.
 //!
-//! Types have the names of the schema. Unknown fields are ignored and absent ones have their defaults, since minor
-//! versions only add; values of an unknown kind are kept as such and matter only to programs that use them. Names are
+//! Types have the names of the schema. Minor versions only add fields: unknown fields are ignored, and absent ones have
+//! their defaults. A value of an unknown kind is kept by its tag, and is an error only where it is used. Names are
 //! borrowed from the document.
 
 mod bare_floats;
@@ -24,10 +24,10 @@ pub use treespec::{TreeKey, TreeSpec};
 
 use super::error::{Error, ErrorKind};
 
-/// The version of the schema that is read. Version 0.0 is a development state of it.
+/// Major version of the supported schema. Version 0.0 is a development state of it, and is read, too.
 const MAJOR: i64 = 8;
 
-/// A program: one graph, what its inputs and outputs mean, and how it is called.
+/// A program: one graph, the roles of its inputs and outputs, and its calling convention.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct ExportedProgram<'a> {
     #[serde(borrow)]
@@ -108,7 +108,7 @@ impl<'a> ExportedProgram<'a> {
     /// Reads a program from `text`. `entry` names it in errors.
     pub fn parse(text: &'a str, entry: &str) -> Result<Self, Error> {
         let program = serde_json::from_str::<Self>(text);
-        // Of another version little else can be expected to be as it should.
+        // The version is checked first: a document of another version may break any other rule.
         if let Ok(header) = program.as_ref().map(Header::of).or_else(|_| serde_json::from_str::<Header<'_>>(text)) {
             header.check(entry)?;
         }
@@ -137,7 +137,7 @@ impl<'a> ExportedProgram<'a> {
     }
 }
 
-/// The part of a program that every version has had.
+/// The fields that every version of the schema has.
 #[derive(Deserialize)]
 struct Header<'a> {
     schema_version: SchemaVersion,

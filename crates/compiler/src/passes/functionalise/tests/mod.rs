@@ -1,5 +1,5 @@
-//! Programs run as PyTorch runs them, on memory that tensors share, before and after the pass: what they return and what
-//! they leave in inputs and states must not differ.
+//! Runs programs before and after the pass, on a machine where tensors share memory as in PyTorch. Outputs, and the
+//! contents of inputs and states afterwards, must be equal.
 
 mod machine;
 
@@ -11,7 +11,7 @@ use rushlight_graph::Pass;
 use rushlight_graph::operators::aten;
 use rushlight_graph::{Arg, Graph, Model, Op, Origin, OriginId, TensorType, Type, ValueId, bind};
 
-/// A program that is run while it is written.
+/// A program under construction; the machine executes each call when it is added.
 struct Program {
     model: Model,
     machine: Machine,
@@ -62,11 +62,11 @@ impl Program {
         self.machine.values[&value].shape.clone()
     }
 
-    /// Runs the pass, checks that the program still does what it did, and gives the names of its operators.
+    /// Runs the pass, compares outputs and inputs with those before it, and returns the names of the operators.
     fn check(mut self, outputs: &[ValueId]) -> Vec<String> {
         self.graph().outputs = outputs.iter().map(|value| Arg::Value(*value)).collect();
         let expected: Vec<_> = outputs.iter().map(|value| self.machine.read(&self.machine.values[value])).collect();
-        let left: Vec<_> =
+        let expected_inputs: Vec<_> =
             self.inputs.iter().map(|(value, _)| self.machine.read(&self.machine.values[value])).collect();
         self.model.verify().unwrap();
         Functionalise.run(&mut self.model).unwrap();
@@ -81,10 +81,10 @@ impl Program {
         let names: Vec<String> =
             graph.blocks[graph.body].nodes.iter().map(|node| graph.nodes[*node].op.name().to_owned()).collect();
         assert!(names.iter().all(|name| !name.ends_with('_') && !name.contains("_.")), "{names:?}");
-        let (got, got_left) = machine.run(graph);
+        let (got, got_inputs) = machine.run(graph);
         assert_eq!(got, expected, "outputs of {names:?}");
-        assert_eq!(got_left, left, "inputs after {names:?}");
-        let changed = self.inputs.iter().zip(&left).filter(|((_, before), after)| before != *after).count();
+        assert_eq!(got_inputs, expected_inputs, "inputs after {names:?}");
+        let changed = self.inputs.iter().zip(&expected_inputs).filter(|((_, before), after)| before != *after).count();
         assert!(graph.updates.len() >= changed);
         names
     }
@@ -148,10 +148,11 @@ fn chains_and_siblings_of_views_see_each_others_writes() {
     p.check(&[a, b, c, d, e, f, x]);
 }
 
-/// A generator of numbers below a bound.
-struct Draw(u64);
+/// A pseudorandom generator.
+struct Random(u64);
 
-impl Draw {
+impl Random {
+    /// Returns an integer below `bound`.
     fn below(&mut self, bound: usize) -> usize {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) as usize % bound.max(1)
@@ -159,39 +160,39 @@ impl Draw {
 }
 
 #[test]
-fn random_programs_do_what_they_did() {
+fn random_programs_keep_their_results() {
     for seed in 0..600 {
-        let mut draw = Draw(seed);
+        let mut random = Random(seed);
         let mut p = Program::new();
         let mut values = vec![p.input(&[3, 4]), p.input(&[2, 3, 2])];
-        for _ in 0..4 + draw.below(16) {
-            let value = values[draw.below(values.len())];
+        for _ in 0..4 + random.below(16) {
+            let value = values[random.below(values.len())];
             let shape = p.shape(value);
             let rank = shape.len();
-            let dim = draw.below(rank);
+            let dim = random.below(rank);
             let of = |rest: Vec<Arg>| [vec![value.into()], rest].concat();
             let int = |value: usize| Arg::from(value as i64);
-            let results = match draw.below(12) {
-                0 if rank > 0 => p.calls(aten::SELECT_INT, of(vec![int(dim), int(draw.below(shape[dim]))])),
+            let results = match random.below(12) {
+                0 if rank > 0 => p.calls(aten::SELECT_INT, of(vec![int(dim), int(random.below(shape[dim]))])),
                 1 if rank > 0 => {
-                    let start = draw.below(shape[dim]);
-                    let end = start + 1 + draw.below(shape[dim] - start);
-                    p.calls(aten::SLICE_TENSOR, of(vec![int(dim), int(start), int(end), int(1 + draw.below(2))]))
+                    let start = random.below(shape[dim]);
+                    let end = start + 1 + random.below(shape[dim] - start);
+                    p.calls(aten::SLICE_TENSOR, of(vec![int(dim), int(start), int(end), int(1 + random.below(2))]))
                 }
-                2 if rank > 1 => p.calls(aten::TRANSPOSE_INT, of(vec![int(dim), int(draw.below(rank))])),
-                3 => p.calls(aten::UNSQUEEZE, of(vec![int(draw.below(rank + 1))])),
-                4 if rank > 0 => p.calls(aten::SPLIT_TENSOR, of(vec![int(1 + draw.below(2)), int(dim)])),
+                2 if rank > 1 => p.calls(aten::TRANSPOSE_INT, of(vec![int(dim), int(random.below(rank))])),
+                3 => p.calls(aten::UNSQUEEZE, of(vec![int(random.below(rank + 1))])),
+                4 if rank > 0 => p.calls(aten::SPLIT_TENSOR, of(vec![int(1 + random.below(2)), int(dim)])),
                 5 => p.calls(aten::CLONE, of(vec![])),
                 6 => p.calls(aten::ALIAS, of(vec![])),
-                7 => p.calls(aten::FILL__SCALAR, of(vec![int(draw.below(50))])),
+                7 => p.calls(aten::FILL__SCALAR, of(vec![int(random.below(50))])),
                 8 => {
                     let same: Vec<_> = values.iter().copied().filter(|other| p.shape(*other) == shape).collect();
-                    let other = same[draw.below(same.len())];
-                    p.calls([aten::COPY_, aten::ADD__TENSOR][draw.below(2)], of(vec![other.into()]))
+                    let other = same[random.below(same.len())];
+                    p.calls([aten::COPY_, aten::ADD__TENSOR][random.below(2)], of(vec![other.into()]))
                 }
                 9 => p.calls(aten::MUL__SCALAR, of(vec![int(2)])),
                 10 if rank > 0 => p.calls(aten::UNBIND_INT, of(vec![int(dim)])),
-                _ => p.calls(aten::ADD__SCALAR, of(vec![int(draw.below(9))])),
+                _ => p.calls(aten::ADD__SCALAR, of(vec![int(random.below(9))])),
             };
             values.extend(results);
         }
