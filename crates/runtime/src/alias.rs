@@ -2,10 +2,13 @@
 //!
 //! A program plans tensors as byte ranges of shared buffers, moves handles between values, and makes views. For each
 //! instruction, a written argument and any other argument must not share memory. The memory that a value may use
-//! follows from the tensors' upper-bound ranges and two kinds of edges. A view also uses its base's memory. A move
-//! makes its target a handle on its source's tensor. If the output of a view is such a handle, the view changes the
-//! source too. In a program with such a view, moves therefore count in both directions, which allows for more than can
-//! happen.
+//! follows from the byte range of its tensor, at the upper bound of its size, and from two kinds of edges:
+//!
+//! - A view also uses the memory of its base.
+//! - The target of a move becomes a handle on the tensor of the source.
+//!
+//! If the output of a view is such a handle, the view changes the source, too. In a program with such a view, the edges of
+//! moves therefore have both directions. That is conservative: it allows for more sharing than happens.
 
 use core::slice;
 
@@ -74,7 +77,7 @@ struct CallAccess<'m> {
     arguments: &'m [u32],
     /// Bit `i` is set if argument `i` is written.
     writes: u32,
-    /// Number of the last arguments, which are written too.
+    /// Number of arguments at the end of the list that are written, too: the outputs of a delegate.
     outputs: usize,
     is_view: bool,
     copies: bool,
@@ -128,12 +131,12 @@ impl<'s> Edges<'s> {
                 }
             }
         }
-        let mut both = false;
+        let mut view_changes_handle = false;
         for (view, base) in steps.iter().filter_map(view) {
             edges.add(view, base);
-            both |= edges.stamps.get(view as usize) == Some(&edges.stamp);
+            view_changes_handle |= edges.stamps.get(view as usize) == Some(&edges.stamp);
         }
-        for step in steps.iter().filter(|_| both) {
+        for step in steps.iter().filter(|_| view_changes_handle) {
             if let Step::Move { from, to } = *step {
                 edges.add(from, to);
             }
@@ -230,7 +233,7 @@ impl<'m> Checker<'m, '_, '_> {
                 if written == ABSENT {
                     continue;
                 }
-                // A delegate may write any number of tensors, and arguments that are no tensors take time too.
+                // A delegate may write any number of tensors. Arguments of other types take time, too.
                 self.budget.spend(arguments.len())?;
                 // A view does not write its base's memory; it makes its output a handle on it.
                 if !call.is_view {

@@ -15,7 +15,7 @@ use crate::memory::{SharedBytes, StableBytes};
 #[derive(Clone)]
 pub struct DataMap<'p> {
     parsed: FlatTensor<'p>,
-    /// Pointers, so that a program without data files links nothing that looks into them.
+    /// Function pointers, so that a firmware without data files does not link the code of the lookups.
     find: for<'f> fn(&FlatTensor<'f>, &str) -> Option<NamedTensor<'f>>,
     find_for: for<'f> fn(&FlatTensor<'f>, &TensorSpec<'_>, &str) -> Option<Result<&'f [u8]>>,
     clashes: fn(&FlatTensor<'_>, &NamedData<'_, '_>) -> bool,
@@ -72,7 +72,8 @@ fn find<'f>(map: &FlatTensor<'f>, key: &str) -> Option<NamedTensor<'f>> {
     map.get(key)
 }
 
-/// The data called `key`, if it has the layout of the tensor.
+/// Returns the data called `key`, or an error if it does not have the layout of the tensor; `None` if the file has no such
+/// key.
 fn find_for<'f>(map: &FlatTensor<'f>, spec: &TensorSpec<'_>, key: &str) -> Option<Result<&'f [u8]>> {
     let tensor = map.get(key)?;
     if tensor.layout.is_some_and(|layout| !spec.has_layout(&layout)) {
@@ -84,7 +85,7 @@ fn find_for<'f>(map: &FlatTensor<'f>, spec: &TensorSpec<'_>, key: &str) -> Optio
     Some(Ok(tensor.data))
 }
 
-/// True if `others` have a key of this file too.
+/// True if one of the `others` has a key of this file.
 fn clashes(map: &FlatTensor<'_>, others: &NamedData<'_, '_>) -> bool {
     map.keys().any(|key| others.get(key).is_some())
 }

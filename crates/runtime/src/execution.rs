@@ -26,7 +26,7 @@ use crate::strided;
 use crate::tensor::{Access, Tensor, TensorState};
 use crate::value::EValue;
 
-/// Instructions that one execution may take, as in ExecuTorch; it stops endless loops.
+/// Maximum instructions of one execution, as in ExecuTorch. It stops endless loops.
 pub const MAX_INSTRUCTIONS: u32 = 10_000_000;
 
 /// The parts of a method that an execution borrows.
@@ -35,7 +35,7 @@ pub(crate) struct Borrowed<'r, 'm> {
     pub(crate) shared: Option<&'r SharedRef<'m>>,
 }
 
-/// An execution under way: inputs are bound, instructions run one by one or all together.
+/// An execution in progress: inputs are bound, and instructions run one by one or all together.
 pub struct Execution<'r, 'm> {
     pub(crate) loaded: &'r mut Loaded<'m>,
     _hold: Option<Hold<'r>>,
@@ -43,7 +43,7 @@ pub struct Execution<'r, 'm> {
     pub(crate) executed: u32,
     #[cfg(feature = "alloc")]
     pub(crate) phase: Phase,
-    /// States that are lent for this execution; else the method's own.
+    /// The states that this execution uses; `None` for the method's own.
     #[cfg(feature = "alloc")]
     pub(crate) states: Option<&'r mut States>,
 }
@@ -59,7 +59,7 @@ impl<'r, 'm> Execution<'r, 'm> {
         Ok(execution)
     }
 
-    /// As [`start`](Self::start), with states that are lent.
+    /// Like [`start`](Self::start), with states of the caller's instead of the method's own.
     #[cfg(feature = "alloc")]
     pub(crate) fn start_in(
         method: Borrowed<'r, 'm>,
@@ -72,7 +72,7 @@ impl<'r, 'm> Execution<'r, 'm> {
         Ok(execution)
     }
 
-    /// [`start`](Self::start) and [`finish_traced`](Self::finish_traced), between which the execution stays where it is.
+    /// [`start`](Self::start) and [`finish_traced`](Self::finish_traced) in one, without a move of the execution in between.
     pub(crate) fn whole(
         method: Borrowed<'r, 'm>,
         inputs: &[Input<'r>],
@@ -137,7 +137,7 @@ impl<'r, 'm> Execution<'r, 'm> {
         };
         if let EValue::Tensor(state) = value {
             let writable_view;
-            // No copy of a view: its padding would be copied too, by loads that wait for stores of other sizes.
+            // The view is not copied: a copy of its padding would stall on store forwarding.
             let (view, writable) = match input {
                 Input::Tensor(view) => (view, None),
                 Input::TensorMut(input) => {
@@ -162,7 +162,7 @@ impl<'r, 'm> Execution<'r, 'm> {
         if is_same { Ok(()) } else { Err(report.plain(Fault::FixedInput)) }
     }
 
-    /// The data of `view` is borrowed for 'r, mutably if it is `writable` there.
+    /// Binds or copies the data of `view`, which is borrowed for 'r. `writable` is its address if it is borrowed mutably.
     #[inline]
     fn bind_tensor(
         &self,
@@ -183,8 +183,8 @@ impl<'r, 'm> Execution<'r, 'm> {
             return Err(report.plain(Fault::InputStrides));
         }
         let start = writable.unwrap_or(NonNull::from(view.data).cast());
-        // SAFETY: the data is borrowed for 'r. That outlives this execution and its outputs; both release the binding
-        // when they are dropped, and the next execution does before it runs anything.
+        // SAFETY: the data is borrowed for 'r, which outlives this execution and its outputs. Both release the binding
+        // when they are dropped. If they are leaked, the next execution releases it before it runs anything.
         unsafe { bind_borrowed(state, start, state.nbytes(), report) }
     }
 
@@ -222,7 +222,7 @@ impl<'r, 'm> Execution<'r, 'm> {
         self.take_step(tracer)
     }
 
-    /// Inlined into the loop of instructions, as a call costs about as much as the smallest operators do.
+    /// Inlined into the loop of instructions: a call would cost about as much as the smallest operators.
     #[cfg_attr(not(target_os = "none"), inline(always))]
     fn take_step(&mut self, tracer: &mut (impl EventTracer + ?Sized)) -> Result<bool> {
         let index = self.next;
@@ -257,7 +257,7 @@ impl<'r, 'm> Execution<'r, 'm> {
                 drop(context);
                 tracer.end(event);
                 if tracer.wants_tensors() {
-                    show_written(values, arguments, |i| op.writes_argument(i), index, tracer);
+                    trace_written(values, arguments, |i| op.writes_argument(i), index, tracer);
                 }
             }
             Step::Delegate { delegate, arguments } => self.run_delegate(index, delegate, arguments, tracer)?,
@@ -335,7 +335,7 @@ impl<'r, 'm> Execution<'r, 'm> {
         tracer.end(event);
         if tracer.wants_tensors() {
             let first = arguments.len() - delegate.outputs;
-            show_written(values, arguments, |i| i >= first, index, tracer);
+            trace_written(values, arguments, |i| i >= first, index, tracer);
         }
         Ok(())
     }
@@ -422,14 +422,15 @@ impl<'m> Loaded<'m> {
     }
 }
 
-/// Takes the caller's memory away from the method, and gives the outputs of views their own memory back.
+/// Unbinds the caller's memory from the method, and binds the outputs of views to their own memory again.
 fn release(loaded: &Loaded<'_>) {
     for rebound in loaded.rebound {
         rebound.restore();
     }
 }
 
-pub(crate) fn show_written(
+/// Reports the tensors that an instruction wrote to `tracer`.
+pub(crate) fn trace_written(
     values: crate::value::Values<'_>,
     arguments: &[u32],
     writes: impl Fn(usize) -> bool,
@@ -458,7 +459,7 @@ pub(crate) fn show_written(
     }
 }
 
-/// Out of line, so that the copy is of memory that is known not to overlap.
+/// Not inlined: as a parameter, `value` is known not to overlap the slot.
 #[inline(never)]
 fn set<'m>(slot: &Cell<EValue<'m>>, value: EValue<'m>) {
     slot.set(value);
@@ -473,7 +474,7 @@ fn is_close(a: f64, b: f64) -> bool {
     a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= 1e-4 + 1e-5 * b.abs()
 }
 
-/// A condition is a bool, or a bool tensor whose elements are all true.
+/// Returns the value of a condition: a bool, or a bool tensor, which is true if all of its elements are.
 fn is_true(value: EValue<'_>) -> Result<bool> {
     match value {
         EValue::Bool(v) => Ok(v),
@@ -505,7 +506,7 @@ fn check_shapes(shapes: Shapes<'_>, inputs: &[Input<'_>], report: &mut Report) -
     })
 }
 
-/// Checks type, rank and bounds, and gives the tensor the input's sizes.
+/// Checks type, rank and bounds of an input, and sets the tensor's sizes to the input's.
 fn check_input(state: &TensorState<'_>, view: &TensorView<'_>, report: &mut Report) -> Checked<()> {
     if view.dtype != state.dtype {
         return Err(report.detail(Detail::ElementType { expected: state.dtype, got: view.dtype }));

@@ -2,9 +2,10 @@
 //!
 //! At load, [`extend`] replaces the steps that use any of these by [`Step::Extended`], which refers to the tables in
 //! this module. All other steps run as before. For each tensor that a delegate has in device memory, the module tracks
-//! which copies are current: the host's, and one on each device. A step first updates the copies that it reads, then
-//! runs, then marks the copies that it did not write as outdated. Each part can be pending, and resumes at the same
-//! place.
+//! which copies are current: the host's, and one on each device.
+//!
+//! A step has three phases. It updates the copies that it reads, runs, and marks the copies that it did not write as
+//! outdated. Each phase can be pending; the next poll resumes it.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -20,7 +21,7 @@ use crate::delegate::state::{StateSlot, States};
 use crate::delegate::{Call, CallBuffers, CallStates, MemoryKind};
 use crate::error::{Error, Result, Role};
 use crate::events::{DelegateEvents, Event, EventTracer};
-use crate::execution::{Execution, MAX_INSTRUCTIONS, Outputs, show_written};
+use crate::execution::{Execution, MAX_INSTRUCTIONS, Outputs, trace_written};
 use crate::fault::{Checked, Fault, Report};
 use crate::interrupt::Interrupts;
 use crate::memory::Bump;
@@ -28,7 +29,7 @@ use crate::step::{Delegates, Extended, ExtendedStep, Loaded, Phase, Step};
 use crate::tensor::Access;
 use crate::value::{ABSENT, EValue, Values, tensor};
 
-/// Returns from the function unless the copy is complete.
+/// Returns `Pending` from the function unless the operation is complete.
 macro_rules! ready {
     ($poll:expr) => {
         if $poll?.is_pending() {
@@ -128,13 +129,40 @@ impl PlacedValue {
         Ok(Poll::Ready(()))
     }
 
-    /// Records which copy was written: the one on `device`, or the host's.
-    fn wrote(&mut self, device: Option<u32>) {
-        self.host_is_current = device.is_none();
+    /// Marks one copy as current, and all others as outdated: that with index `written`, or the host's if it is `None`.
+    fn mark_written(&mut self, written: Option<u32>) {
+        self.host_is_current = written.is_none();
         for (index, copy) in self.copies.iter_mut().enumerate() {
-            copy.is_current = device == Some(index as u32);
+            copy.is_current = written == Some(index as u32);
         }
     }
+}
+
+/// Downloads the outputs of a delegate that are pinned or that the tracer wants. Marks the device copies of all pinned
+/// arguments as outdated, because others may write the host's memory.
+fn download_outputs(
+    step: &ExtendedStep<'_>,
+    placed: &mut [PlacedValue],
+    first_output: usize,
+    values: Values<'_>,
+    instruction: usize,
+    tracer: &mut (impl EventTracer + ?Sized),
+) -> Result<Poll<()>> {
+    for place in step.places.iter().skip(first_output).flatten() {
+        if let Some(placed) = placed.get_mut(place.value as usize)
+            && (placed.is_pinned || tracer.wants_tensors())
+        {
+            ready!(placed.download(values, instruction, tracer));
+        }
+    }
+    for place in step.places.iter().flatten() {
+        if let Some(placed) = placed.get_mut(place.value as usize)
+            && placed.is_pinned
+        {
+            placed.mark_written(None);
+        }
+    }
+    Ok(Poll::Ready(()))
 }
 
 impl DeviceCopy {
@@ -251,36 +279,25 @@ impl<'r, 'm> Execution<'r, 'm> {
             }
             tracer.end(event);
             for &write in &step.writes {
-                placed.get_mut(write as usize).into_iter().for_each(|placed| placed.wrote(None));
+                placed.get_mut(write as usize).into_iter().for_each(|placed| placed.mark_written(None));
             }
             for place in step.places.iter().skip(first_output).flatten() {
-                placed.get_mut(place.value as usize).into_iter().for_each(|placed| placed.wrote(Some(place.copy)));
+                placed
+                    .get_mut(place.value as usize)
+                    .into_iter()
+                    .for_each(|placed| placed.mark_written(Some(place.copy)));
             }
             self.phase = Phase::Outputs;
         }
-        let wants_tensors = tracer.wants_tensors();
-        for place in step.places.iter().skip(first_output).flatten() {
-            if let Some(placed) = placed.get_mut(place.value as usize)
-                && (placed.is_pinned || wants_tensors)
-            {
-                ready!(placed.download(values, index, tracer));
-            }
-        }
-        for place in step.places.iter().flatten() {
-            if let Some(placed) = placed.get_mut(place.value as usize)
-                && placed.is_pinned
-            {
-                placed.wrote(None);
-            }
-        }
-        if wants_tensors {
-            show_written(values, arguments, |i| i >= first_output, index, tracer);
+        ready!(download_outputs(step, placed, first_output, values, index, tracer));
+        if tracer.wants_tensors() {
+            trace_written(values, arguments, |i| i >= first_output, index, tracer);
         }
         self.phase = Phase::Inputs;
         Ok(Poll::Ready(()))
     }
 
-    /// Runs a step on the host, whose operands are up to date.
+    /// Runs a step on the host. Its operands must be up to date there.
     fn run_on_host(
         &mut self,
         index: usize,
@@ -291,13 +308,13 @@ impl<'r, 'm> Execution<'r, 'm> {
         self.run_step(plain, index, tracer)?;
         if let Some(Extended { steps, placed, .. }) = self.loaded.extended.as_deref_mut() {
             for &write in steps.get(step as usize).map(|step| &step.writes[..]).unwrap_or_default() {
-                placed.get_mut(write as usize).into_iter().for_each(|placed| placed.wrote(None));
+                placed.get_mut(write as usize).into_iter().for_each(|placed| placed.mark_written(None));
             }
         }
         Ok(Poll::Ready(()))
     }
 
-    /// Runs the remaining instructions as far as they complete without waiting. The result is polled for the rest.
+    /// Runs the remaining instructions until one would wait. Poll the result to run the others.
     pub fn submit(self) -> Result<Submission<'r, 'm>> {
         self.submit_traced(&mut ())
     }
@@ -355,7 +372,7 @@ impl<'r, 'm> Submission<'r, 'm> {
 
     /// Like [`poll`](Self::poll), and reports events to `tracer`, which may stop the execution.
     pub fn poll_traced(&mut self, tracer: &mut (impl EventTracer + ?Sized)) -> Result<Poll<()>> {
-        self.go_on(tracer, Execution::poll_step)
+        self.advance(tracer, Execution::poll_step)
     }
 
     /// Waits until the execution is complete, which takes no time after [`poll`](Self::poll) was ready.
@@ -365,7 +382,7 @@ impl<'r, 'm> Submission<'r, 'm> {
 
     /// Like [`complete`](Self::complete), and reports events to `tracer`.
     pub fn complete_traced(mut self, tracer: &mut (impl EventTracer + ?Sized)) -> Result<Outputs<'r, 'm>> {
-        let _ = self.go_on(tracer, |execution, tracer| execution.step_traced(tracer).map(Poll::Ready))?;
+        let _ = self.advance(tracer, |execution, tracer| execution.step_traced(tracer).map(Poll::Ready))?;
         match self.execution.take() {
             Some(execution) => Ok(Outputs { execution }),
             None => Err(Fault::Abandoned.into()),
@@ -373,7 +390,7 @@ impl<'r, 'm> Submission<'r, 'm> {
     }
 
     /// Runs steps until one is pending or none is left.
-    fn go_on<T: EventTracer + ?Sized>(
+    fn advance<T: EventTracer + ?Sized>(
         &mut self,
         tracer: &mut T,
         step: impl Fn(&mut Execution<'r, 'm>, &mut T) -> Result<Poll<bool>>,
@@ -489,8 +506,8 @@ struct Placing {
     placed: PlacedValue,
     /// True if a device writes it.
     is_written_by_device: bool,
-    /// True once an access was seen. The first access tells whether the value survives from an earlier execution.
-    is_seen: bool,
+    /// True once an access was found. If the first access reads the value, it is kept from one execution to the next.
+    is_accessed: bool,
 }
 
 struct Builder<'a, 'b, 'm> {
@@ -526,7 +543,7 @@ impl<'m> Builder<'_, '_, 'm> {
                 let is_constant = tensor.access == Access::ReadOnly;
                 let placed =
                     PlacedValue { value, copies: Vec::new(), host_is_current: true, is_pinned: false, is_constant };
-                self.placed.push(Placing { placed, is_written_by_device: false, is_seen: false });
+                self.placed.push(Placing { placed, is_written_by_device: false, is_accessed: false });
             }
             let position = *position;
             let Some(placing) = self.placed.get_mut(position as usize) else { continue };
@@ -564,16 +581,17 @@ impl<'m> Builder<'_, '_, 'm> {
         }
     }
 
-    /// Pins the values whose host memory is also reached through other values, or outlives the execution.
+    /// Pins the values whose host memory is also reached through other values, or is kept after the execution.
     fn pin(&mut self, steps: &[Step<'m>], delegates: &mut Delegates<'m>) {
         for value in self.parts.values {
             if let EValue::TensorList(items) | EValue::OptionalTensorList(items) = value.get() {
                 items.iter().for_each(|&item| self.pin_value(item));
             }
         }
-        let seen = |builder: &mut Self, value: u32, is_written_by_device: bool| {
+        // Pins a value that a device writes, if its first access does not.
+        let note_access = |builder: &mut Self, value: u32, is_written_by_device: bool| {
             if let Some(placing) = builder.placing(value)
-                && !core::mem::replace(&mut placing.is_seen, true)
+                && !core::mem::replace(&mut placing.is_accessed, true)
                 && !is_written_by_device
                 && placing.is_written_by_device
             {
@@ -581,7 +599,7 @@ impl<'m> Builder<'_, '_, 'm> {
             }
         };
         for &input in self.parts.inputs {
-            seen(self, input, false);
+            note_access(self, input, false);
         }
         for (index, step) in steps.iter().enumerate() {
             match *step {
@@ -590,7 +608,7 @@ impl<'m> Builder<'_, '_, 'm> {
                         self.pin_value(view);
                         self.pin_value(base);
                     }
-                    arguments.iter().for_each(|&argument| seen(self, argument, false));
+                    arguments.iter().for_each(|&argument| note_access(self, argument, false));
                 }
                 Step::Delegate { delegate, arguments } => {
                     let first_output = arguments.len().saturating_sub(delegates.outputs(delegate));
@@ -598,7 +616,7 @@ impl<'m> Builder<'_, '_, 'm> {
                     for (argument, &value) in arguments.iter().enumerate() {
                         let in_device_memory =
                             device.as_mut().is_some_and(|device| device.memory(argument) != MemoryKind::Host);
-                        seen(self, value, argument >= first_output && in_device_memory);
+                        note_access(self, value, argument >= first_output && in_device_memory);
                     }
                 }
                 Step::Move { from, to } => {
@@ -606,8 +624,8 @@ impl<'m> Builder<'_, '_, 'm> {
                     self.pin_value(to);
                 }
                 Step::Free { value } => self.pin_value(value),
-                Step::JumpFalse { condition, .. } => seen(self, condition, false),
-                // An operator was dropped here, because its tensors are the same memory.
+                Step::JumpFalse { condition, .. } => note_access(self, condition, false),
+                // An operator was dropped here because its tensors are in the same memory.
                 Step::Nothing => {
                     if let Some(Instruction::Kernel { args, .. }) = self.parts.plan.instruction(index) {
                         args.iter().for_each(|argument| self.pin_value(argument));
@@ -628,7 +646,7 @@ impl<'m> Builder<'_, '_, 'm> {
         }
     }
 
-    /// Returns the placed values that a step reads and writes on the host, as far as they are tracked.
+    /// Returns the tracked values that a step reads and writes on the host, by their positions in `placed`.
     fn on_host(
         &mut self,
         step: &Step<'m>,
@@ -643,7 +661,7 @@ impl<'m> Builder<'_, '_, 'm> {
             if placing.placed.is_pinned || placing.placed.is_constant {
                 return;
             }
-            // A written value may also be read, or be written in part only.
+            // A written value counts as read: the step may write only a part of it.
             if placing.is_written_by_device {
                 reads.push(position);
             }

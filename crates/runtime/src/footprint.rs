@@ -1,8 +1,8 @@
-//! The memory that a method would take on a 32-bit target, worked out on any host.
+//! Calculates on any host the memory that a method takes on a 32-bit target.
 //!
-//! Follows the allocations of `load` one by one with the sizes that the types have where pointers take four bytes. On
-//! such a target the compiler checks those sizes; elsewhere a test checks that the same walk, with the host's sizes,
-//! gives what loading really took.
+//! [`walk`] repeats the allocations of `load` one by one, with the sizes of types on such a target. On Arm the compiler
+//! checks those sizes. On the host, a test runs the same walk with the host's sizes and compares it with the memory that
+//! loading really takes.
 
 use core::mem::{align_of, size_of};
 
@@ -17,7 +17,7 @@ use crate::value::EValue;
 /// Size and alignment of a type, in bytes.
 type Layout = (usize, usize);
 
-/// The types that a method's memory holds.
+/// The sizes of the types in a method's memory, on one target.
 struct Target {
     planned_buffer: Layout,
     planned_alignment: usize,
@@ -76,7 +76,7 @@ const _: () = {
     assert!(same(SMALL.temp, HERE.temp));
 };
 
-/// Memory of `loaded` on a 32-bit target, without what its delegates allocate.
+/// Memory of `loaded` on a 32-bit target, without allocations of its delegates.
 pub(crate) fn on_32_bit(loaded: &Loaded<'_>) -> MemoryUse {
     walk(loaded, &SMALL)
 }
@@ -86,7 +86,7 @@ pub(crate) fn here(loaded: &Loaded<'_>) -> MemoryUse {
     walk(loaded, &HERE)
 }
 
-/// A block of memory that is only counted.
+/// Counts allocations without making them.
 #[derive(Default)]
 struct Tally {
     used: usize,
@@ -105,6 +105,7 @@ impl Tally {
 const U32: Layout = (4, 4);
 const BOOL: Layout = (1, 1);
 
+/// Repeats the allocations of `load` with the sizes of `target`.
 fn walk(loaded: &Loaded<'_>, target: &Target) -> MemoryUse {
     let plan = &loaded.plan;
     let mut tally = Tally::default();

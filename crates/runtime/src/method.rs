@@ -181,8 +181,8 @@ impl<'m> Method<'m> {
         Execution::start_in(self.borrowed(), states, inputs, outputs)
     }
 
-    /// Runs the method as far as it completes without waiting; the result is polled for the rest. It does the same as
-    /// [`execute`](Self::execute) if all delegates complete at once.
+    /// Runs the method until an instruction would wait. Poll the result to run the others. If no delegate waits, it does the
+    /// same as [`execute`](Self::execute).
     #[cfg(feature = "alloc")]
     pub fn submit<'r>(&'r mut self, inputs: &[Input<'r>]) -> Result<Submission<'r, 'm>> {
         self.start(inputs, &mut [])?.submit()

@@ -154,8 +154,8 @@ impl<'a> TensorMut<'a> {
         is_identity(self.state.dim_order)
     }
 
-    /// Sets the tensor's sizes. A static tensor only accepts its own, a bounded one as many elements as its memory
-    /// holds; the rank never changes.
+    /// Sets the tensor's sizes. The rank cannot change. A static tensor accepts only its own sizes. A bounded one accepts
+    /// sizes that fit its memory.
     #[inline]
     pub fn resize(&mut self, sizes: &[usize]) -> Result<()> {
         self.state.resize(sizes)?;
@@ -305,7 +305,7 @@ impl<'m> TensorState<'m> {
     #[inline]
     pub(crate) fn resize(&self, sizes: &[usize]) -> Result<()> {
         let own = self.sizes();
-        // Compared in place, because most tensors keep their few sizes and a call takes longer.
+        // Compared without a call, which would take longer: most tensors have few dimensions and keep their sizes.
         if sizes.len() == own.len() && sizes.iter().zip(own).all(|(a, b)| a == b) {
             return Ok(());
         }

@@ -169,7 +169,7 @@ impl States {
         self.saving = None;
         let damaged = || Error::from(Fault::SavedState);
         let mut rest = bytes.strip_prefix(MAGIC).ok_or_else(damaged)?;
-        let mut parts = Vec::new();
+        let mut saved = Vec::new();
         while !rest.is_empty() {
             let mut part = || {
                 let (len, after) = rest.split_first_chunk::<8>()?;
@@ -179,29 +179,29 @@ impl States {
                 Some(part)
             };
             let (backend, key, data) = (part(), part(), part());
-            parts.push((backend.ok_or_else(damaged)?, key.ok_or_else(damaged)?, data.ok_or_else(damaged)?));
+            saved.push((backend.ok_or_else(damaged)?, key.ok_or_else(damaged)?, data.ok_or_else(damaged)?));
         }
-        let is_for = |entry: &Entry, part: &(&[u8], &[u8], &[u8])| {
-            entry.backend.as_bytes() == part.0 && entry.key.as_bytes() == part.1
+        let is_for = |entry: &Entry, (backend, key, _): &(&[u8], &[u8], &[u8])| {
+            entry.backend.as_bytes() == *backend && entry.key.as_bytes() == *key
         };
-        let matches = |entry: &Entry| parts.iter().filter(|part| is_for(entry, part)).count() == 1;
-        if parts.len() != self.entries.len() || !self.entries.iter().all(matches) {
+        let is_saved_once = |entry: &Entry| saved.iter().filter(|state| is_for(entry, state)).count() == 1;
+        if saved.len() != self.entries.len() || !self.entries.iter().all(is_saved_once) {
             return Err(damaged());
         }
         for entry in &mut self.entries {
-            let part = parts.iter().find(|part| is_for(entry, part)).map(|part| part.2).unwrap_or_default();
-            entry.state.restore(part)?;
+            let data = saved.iter().find(|state| is_for(entry, state)).map(|(_, _, data)| *data).unwrap_or_default();
+            entry.state.restore(data)?;
         }
         Ok(())
     }
 
     /// Index of a state. `hint` is its index at the last lookup.
     fn position(&self, backend: &str, key: &str, hint: usize) -> Option<usize> {
-        let is_it = |entry: &Entry| entry.key == key && entry.backend == backend;
-        if self.entries.get(hint).is_some_and(is_it) {
+        let matches = |entry: &Entry| entry.key == key && entry.backend == backend;
+        if self.entries.get(hint).is_some_and(matches) {
             return Some(hint);
         }
-        self.entries.iter().position(is_it)
+        self.entries.iter().position(matches)
     }
 
     /// Makes the declared states of a delegate that do not exist yet. Fails if a state exists with other bytes: its

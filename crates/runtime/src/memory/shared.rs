@@ -118,8 +118,8 @@ impl<'m> SharedArenas<'m> {
         let offset = offset.ok_or_else(|| Error::from(Fault::BeyondBuffer))?;
         // SAFETY: `offset` and the bytes that are written from there are inside the buffer, as was just checked.
         let start = unsafe { start.add(offset) };
-        // SAFETY: as above; no method has the arenas yet, so that nothing else refers to the buffer, which `data` is no
-        // part of.
+        // SAFETY: as above; no method has the arenas yet, so that nothing else refers to the buffer. `data` is not part
+        // of it.
         unsafe { start.copy_from_nonoverlapping(NonNull::from(data).cast(), data.len()) };
         Ok(())
     }
