@@ -1,8 +1,8 @@
-//! Work whose recursion is as deep as somebody else's input is nested.
+//! A large stack for functions that recurse as deep as untrusted input is nested.
 
 use std::thread;
 
-/// The system gives those bytes alone that are used.
+/// Size of the stack in bytes. The system allocates its pages when they are first used.
 const STACK: usize = 256 << 20;
 
 /// Runs a function on a thread with a large stack.
@@ -11,12 +11,12 @@ const STACK: usize = 256 << 20;
 /// A message if no thread can be started or the function panics.
 pub(crate) fn run<T: Send>(f: impl FnOnce() -> T + Send) -> Result<T, String> {
     if cfg!(target_family = "wasm") {
-        // There is one thread, and beyond its stack it is stopped by the machine.
+        // WebAssembly has one thread. A stack overflow traps.
         return Ok(f());
     }
     thread::scope(|scope| {
         let thread = thread::Builder::new().stack_size(STACK).spawn_scoped(scope, f);
-        let thread = thread.map_err(|error| format!("there is no thread for it: {error}"))?;
-        thread.join().map_err(|_| "it cannot be computed".to_owned())
+        let thread = thread.map_err(|error| format!("cannot start a thread: {error}"))?;
+        thread.join().map_err(|_| "the computation panicked".to_owned())
     })
 }

@@ -204,7 +204,7 @@ impl Error {
             }
             Self::AdapterOfAnotherModel => Parts::new("the LoRA adapter was read for a model with other layers"),
             Self::AdapterScale(scale) => {
-                Parts::new("the scale of a LoRA adapter is no number").expected("a finite number").got(scale)
+                Parts::new("the scale of a LoRA adapter is not a number").expected("a finite number").got(scale)
             }
             Self::NoAdapters => Parts::new("the program takes no LoRA adapters")
                 .expected(format!("a method `{}`", lora::METHOD))

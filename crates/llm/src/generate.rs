@@ -439,11 +439,11 @@ impl Generator {
             return self.read(model, session, token).map(drop);
         }
         if session.next_ahead() == Some(token) {
-            budget.token(true);
+            budget.record_token(true);
             self.usage.accepted_tokens += 1;
             return self.read(model, session, token).map(drop);
         }
-        budget.token(false);
+        budget.record_token(false);
         // The room for drafted tokens in the answer. The last token is not read, so it is not counted.
         let wanted =
             self.options.max_new_tokens.map_or(usize::MAX, |max| max.saturating_sub(self.usage.generated_tokens));
@@ -462,17 +462,17 @@ impl Generator {
         if drafts.is_empty() {
             let proposal = start.elapsed();
             self.usage.decode += proposal;
-            budget.wasted(proposal);
+            budget.record_waste(proposal);
             let time = self.read(model, session, token)?;
             if let Some(budget) = &mut self.budget {
-                budget.read_plain(time);
+                budget.record_plain_call(time);
             }
             return Ok(());
         }
         let count = drafts.len();
         session.prefill_with_drafts(model, token, drafts)?;
         let time = start.elapsed();
-        budget.read_draft(count, time);
+        budget.record_draft_call(count, time);
         self.usage.drafted_tokens += count;
         self.usage.decode += time;
         Ok(())

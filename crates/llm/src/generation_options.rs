@@ -25,7 +25,7 @@ pub struct GenerationOptions {
     generation: Generation,
     /// A multiplier of 0 is off.
     dry: Dry,
-    /// Texts that end repetitions; none are [`Dry::BREAKERS`], and a single `none` is no text.
+    /// Texts that end repetitions; none are [`Dry::BREAKERS`], and a single `none` is not a text.
     dry_breakers: Vec<String>,
     /// 0 is off.
     mirostat_version: usize,

@@ -8,9 +8,9 @@ const HASH: usize = 32;
 /// The tokens, and hashes of the rows of embeddings, of a session.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct History {
-    /// In the order of their positions, which rows of embeddings interrupt.
+    /// The tokens in order. Their positions are those that `rows` leaves.
     tokens: Vec<u32>,
-    /// In ascending order of their positions.
+    /// Rows of embeddings, in ascending order of their positions.
     rows: Vec<Row>,
 }
 
@@ -18,7 +18,7 @@ pub(crate) struct History {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Row {
     position: usize,
-    /// The hash of its elements: a later prompt with the same row at this position continues the session.
+    /// The hash of its elements. A later prompt with the same row at this position continues the session.
     hash: [u8; HASH],
 }
 
@@ -58,7 +58,7 @@ impl History {
         let (mut tokens, mut rows) = (self.tokens.iter(), self.rows.iter().peekable());
         let mut position = 0;
         for part in parts {
-            let alike = match *part {
+            let common = match *part {
                 Part::Tokens(given) => {
                     let end = rows.peek().map_or(usize::MAX, |row| row.position - position);
                     given.iter().take(end).zip(tokens.by_ref()).take_while(|(a, b)| a == b).count()
@@ -75,29 +75,30 @@ impl History {
                     count
                 }
             };
-            position += alike;
-            if alike < part.len() {
+            position += common;
+            if common < part.len() {
                 break;
             }
         }
         position
     }
 
-    /// The positions and hashes of the rows of embeddings, as bytes; none without rows.
+    /// The positions and hashes of the rows of embeddings, as bytes; empty without rows.
     pub fn rows_to_bytes(&self) -> Vec<u8> {
         let row = |row: &Row| [&(row.position as u64).to_le_bytes()[..], &row.hash].concat();
         self.rows.iter().flat_map(row).collect()
     }
 
-    /// The history of tokens and of the rows of [`rows_to_bytes`](Self::rows_to_bytes). `None` if they do not fit each other.
+    /// Makes a history of tokens and the rows of [`rows_to_bytes`](Self::rows_to_bytes). `None` for damaged rows: their
+    /// positions must be ascending, and less than the number of tokens and rows.
     pub fn of(tokens: Vec<u32>, rows: &[u8]) -> Option<Self> {
-        let (each, rest) = rows.as_chunks::<{ size_of::<u64>() + HASH }>();
+        let (chunks, rest) = rows.as_chunks::<{ size_of::<u64>() + HASH }>();
         let row = |bytes: &[u8; size_of::<u64>() + HASH]| {
             let (position, hash) = bytes.split_first_chunk()?;
             let position = usize::try_from(u64::from_le_bytes(*position)).ok()?;
             Some(Row { position, hash: hash.try_into().ok()? })
         };
-        let rows: Vec<Row> = each.iter().map(row).collect::<Option<_>>()?;
+        let rows: Vec<Row> = chunks.iter().map(row).collect::<Option<_>>()?;
         let history = Self { tokens, rows };
         let is_ascending = history.rows.is_sorted_by(|a, b| a.position < b.position);
         let fits = history.rows.last().is_none_or(|row| row.position < history.len());
@@ -147,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn histories_are_cut_anywhere() {
+    fn histories_are_truncated_anywhere() {
         let whole = [Part::Tokens(&[7, 8]), A, Part::Tokens(&[9, 9, 5])];
         for len in 0..=7 {
             let mut cut = history();

@@ -14,7 +14,7 @@ use crate::model::{Limits, Model};
 use crate::sampling::most_likely;
 use crate::session::Session;
 
-/// The source of drafts that no model makes.
+/// A source of drafts that needs no draft model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Speculation {
@@ -26,7 +26,7 @@ pub enum Speculation {
 
 /// Drafts tokens of an answer.
 pub trait Draft {
-    /// Gets the tokens of the session before the answer. The time that this takes counts as prefill.
+    /// Reads the tokens of the session before the answer. The time that this takes counts as prefill.
     ///
     /// # Errors
     /// Any error ends the answer.
@@ -35,7 +35,7 @@ pub trait Draft {
         Ok(())
     }
 
-    /// Drafts the tokens after all tokens of a session: at most `max` tokens, more are ignored.
+    /// Drafts the next tokens after `tokens`, which are all of the session: at most `max`. More are ignored.
     ///
     /// # Errors
     /// Any error ends the answer.
@@ -81,9 +81,9 @@ fn continuation(tokens: &[u32], max_ngram: usize) -> Option<usize> {
     let mut found = None;
     for end in (1..tokens.len()).rev() {
         let before = tokens.get(..end).unwrap_or_default().iter().rev();
-        let alike = before.zip(tokens.iter().rev()).take(max_ngram).take_while(|(a, b)| a == b).count();
-        if alike > longest {
-            (longest, found) = (alike, Some(end));
+        let ngram = before.zip(tokens.iter().rev()).take(max_ngram).take_while(|(a, b)| a == b).count();
+        if ngram > longest {
+            (longest, found) = (ngram, Some(end));
             if longest == max_ngram {
                 break;
             }
@@ -129,8 +129,8 @@ pub struct DraftSession {
     vocabulary: usize,
 }
 
-/// Two vocabularies may differ by at most the larger divided by this: models of a family pad their vocabularies to
-/// different multiples.
+/// Two vocabularies may differ by at most the larger size divided by this number. Models of one family pad their
+/// vocabularies to different multiples.
 const PADDING: usize = 16;
 
 impl DraftSession {
@@ -146,7 +146,7 @@ impl DraftSession {
             return Err(Error::DraftVocabulary { expected, got });
         }
         let mut session = model.session()?;
-        // Only a session with a token shows if it can go back.
+        // `cannot_rewind` gives the right answer only for a session with a token.
         session.prefill(model, &[0])?;
         if session.cannot_rewind(model) {
             return Err(Error::DraftRewind);
@@ -198,17 +198,17 @@ fn can_read(model: &Model, tokens: &[u32]) -> bool {
     (1..=max_context_len).contains(&tokens.len()) && tokens.iter().all(|token| (*token as usize) < vocab_size)
 }
 
-/// Sets the length of drafts, so that an answer with drafts takes hardly longer than without, even if none is accepted.
+/// Limits the length of drafts. An answer then takes little longer than without drafts, even if none is accepted.
 ///
-/// An account holds the time that drafts gained minus the time that they cost. A draft may take the time in the
-/// account. Each token adds a small share of its time, so that drafts are tried again now and then.
+/// An account holds the time that drafts saved minus the time that they cost. A draft may take the time in the account.
+/// Each token adds a small share of its time, so that drafts are tried again now and then.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Budget {
     /// Number of calls of one token that were timed.
     plain_calls: usize,
     /// Seconds of a call of one token.
     plain: f64,
-    /// Additional seconds of a call for each drafted token; unknown before the first.
+    /// Additional seconds of a call for each drafted token; `None` before the first draft.
     row: Option<f64>,
     /// Seconds that drafts may cost.
     account: f64,
@@ -224,8 +224,8 @@ impl Budget {
     const ROW: f64 = 0.5;
     /// Weight of the latest call in a mean.
     const LATEST: f64 = 0.25;
-    /// Bounds of the account, in units of a call of one token. So old gains do not pay for long failures, and one
-    /// interrupted call does not end all drafts.
+    /// Bounds of the account, in units of a call of one token. The upper bound ends drafts soon after they are no longer
+    /// accepted. The lower bound allows drafts again after a call that was interrupted by other processes.
     const BOUNDS: [f64; 2] = [-2.0, 8.0];
 
     /// Maximum length of the next draft.
@@ -238,7 +238,7 @@ impl Budget {
     }
 
     /// Records a call of one token.
-    pub fn read_plain(&mut self, time: Duration) {
+    pub fn record_plain_call(&mut self, time: Duration) {
         let time = time.as_secs_f64();
         self.plain = match self.plain_calls {
             0 => time,
@@ -252,27 +252,27 @@ impl Budget {
     }
 
     /// Records a call with a draft of `len` tokens, and the time for the call and the draft.
-    pub fn read_draft(&mut self, len: usize, time: Duration) {
-        let longer = time.as_secs_f64() - self.plain;
-        let least = self.plain * 0.01;
-        let row = (longer / len.max(1) as f64).max(least);
+    pub fn record_draft_call(&mut self, len: usize, time: Duration) {
+        let extra = time.as_secs_f64() - self.plain;
+        let min_row = self.plain * 0.01;
+        let row = (extra / len.max(1) as f64).max(min_row);
         self.row = Some(self.row.map_or(row, |before| mean(before, row)));
-        self.add(-longer);
+        self.add(-extra);
     }
 
-    /// Records time in which no draft was made.
-    pub fn wasted(&mut self, time: Duration) {
+    /// Records the time of a proposal that had no token.
+    pub fn record_waste(&mut self, time: Duration) {
         self.add(-time.as_secs_f64());
     }
 
-    /// Records a token of the answer, which was accepted from a draft or not.
-    pub fn token(&mut self, is_accepted: bool) {
+    /// Records a token of the answer. `is_accepted` is true if it is from a draft.
+    pub fn record_token(&mut self, is_accepted: bool) {
         self.add(self.plain * if is_accepted { 1.0 } else { WASTE });
     }
 
     fn add(&mut self, time: f64) {
-        let [least, most] = Self::BOUNDS.map(|bound| bound * self.plain);
-        self.account = (self.account + time).clamp(least, most);
+        let [min, max] = Self::BOUNDS.map(|bound| bound * self.plain);
+        self.account = (self.account + time).clamp(min, max);
     }
 }
 
@@ -313,14 +313,14 @@ mod tests {
             total += call;
             let spent = Duration::from_secs_f64(call);
             if len == 0 {
-                budget.read_plain(spent);
+                budget.record_plain_call(spent);
             } else {
-                budget.read_draft(len, spent);
+                budget.record_draft_call(len, spent);
             }
-            budget.token(false);
+            budget.record_token(false);
             done += 1;
             for _ in 0..if is_accepted(done) { len } else { 0 } {
-                budget.token(true);
+                budget.record_token(true);
                 done += 1;
             }
         }

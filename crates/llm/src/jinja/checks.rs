@@ -12,7 +12,7 @@ use super::repr::to_str;
 use super::text::{is_lower, is_upper};
 use super::value::{Function, Value};
 
-/// All tests.
+/// The names of all tests.
 const NAMES: &[&str] = &[
     "!=",
     "<",
@@ -55,11 +55,11 @@ const NAMES: &[&str] = &[
     "upper",
 ];
 
-/// Tests a value.
+/// Evaluates the test `name` on a value.
 pub(super) fn check(name: &str, value: &Value, args: Args, meter: &Rc<Meter>) -> Result<bool> {
-    let rest = |divisor: &Value, expected: i128| -> Result<bool> {
-        let rest = binary(Operator::Modulo, value, divisor, meter)?;
-        equal(&rest, &Value::Int(expected), meter)
+    let has_remainder = |divisor: &Value, expected: i128| -> Result<bool> {
+        let remainder = binary(Operator::Modulo, value, divisor, meter)?;
+        equal(&remainder, &Value::Int(expected), meter)
     };
     let comparison = match name {
         "!=" | "ne" => Some(Comparison::NotEqual),
@@ -78,7 +78,7 @@ pub(super) fn check(name: &str, value: &Value, args: Args, meter: &Rc<Meter>) ->
     match name {
         "divisibleby" => {
             let [Some(divisor)] = args.bind(name, ["num"], 1)? else { return Ok(false) };
-            return rest(&divisor, 0);
+            return has_remainder(&divisor, 0);
         }
         "sameas" => {
             let [Some(other)] = args.bind(name, ["other"], 1)? else { return Ok(false) };
@@ -91,8 +91,8 @@ pub(super) fn check(name: &str, value: &Value, args: Args, meter: &Rc<Meter>) ->
     }
     args.none(name)?;
     Ok(match name {
-        "odd" => rest(&Value::Int(2), 1)?,
-        "even" => rest(&Value::Int(2), 0)?,
+        "odd" => has_remainder(&Value::Int(2), 1)?,
+        "even" => has_remainder(&Value::Int(2), 0)?,
         "defined" => !value.is_undefined(),
         "undefined" => value.is_undefined(),
         "none" => matches!(value, Value::None),

@@ -392,7 +392,7 @@ fn text_filter(name: &str, value: &Value, args: Args, meter: &Rc<Meter>) -> Resu
     }
 }
 
-/// `truncate` of a value that is no string: returns a short value as it is, and fails for a long one.
+/// `truncate` of a value that is not a string: returns a short value as it is, and fails for a long one.
 fn truncate_other(value: &Value, args: &Args) -> Result<Value> {
     let Some(len) = value.len() else { fail!("object of type '{}' has no len()", value.type_name()) };
     let named = |name: &str| args.named.iter().find(|(known, _)| **known == *name).map(|(_, value)| value);

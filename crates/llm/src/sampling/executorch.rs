@@ -52,7 +52,7 @@ impl ExecuTorchSampler {
             sum += probability;
             left < sum
         });
-        // None is left of one token alone, nor where a logit is no number.
+        // There is no candidate in a vocabulary of one token, or if a logit is NaN.
         let Some((token, probability)) = chosen.or(self.candidates.last()).copied() else {
             return if logits.len() == 1 {
                 Ok(Choice { token: best, log_probability: 0.0 })
@@ -66,15 +66,15 @@ impl ExecuTorchSampler {
     /// The softmax of the logits after the temperature.
     fn probabilities(&self, logits: &[f32]) -> Vec<f32> {
         let mut values: Vec<f32> = logits.iter().map(|logit| logit * self.inverse_temperature).collect();
-        let mut most = values.first().copied().unwrap_or_default();
+        let mut max_logit = values.first().copied().unwrap_or_default();
         for value in &values {
-            if *value > most {
-                most = *value;
+            if *value > max_logit {
+                max_logit = *value;
             }
         }
         let mut sum = 0.0f32;
         for value in &mut values {
-            *value = (*value - most).exp();
+            *value = (*value - max_logit).exp();
             sum += *value;
         }
         values.iter_mut().for_each(|value| *value /= sum);

@@ -32,7 +32,7 @@ pub struct Sampling {
     /// Keeps the tokens whose surprisal is closest to the entropy, until they have this cumulative probability (Meister
     /// et al. 2022); 1 keeps all.
     pub typical_p: f32,
-    /// Divides positive logits of tokens that were seen, also in the prompt, and multiplies negative ones (Keskar et
+    /// Divides positive logits, and multiplies negative ones, of tokens that occur in the prompt or the answer (Keskar et
     /// al. 2019); 1 changes nothing.
     pub repetition_penalty: f32,
     /// Subtracted from the logits of tokens that were generated.
@@ -84,9 +84,9 @@ impl Sampling {
     }
 }
 
-/// Mirostat 2 (Basu et al. 2021): removes tokens whose surprisal is above a bound. After each choice, the bound moves
-/// by the difference between the surprisal of the chosen token, among those that were left, and the target. It begins
-/// at twice the target.
+/// Mirostat 2 (Basu et al. 2021): removes tokens whose surprisal is above a bound. The bound begins at twice the target.
+/// After each choice, it moves by the difference between the target and the surprisal of the chosen token among the kept
+/// ones, times `eta`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Mirostat {
     /// Target of the surprisal, in bits.
@@ -110,7 +110,7 @@ impl Default for Mirostat {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Choice {
     pub token: u32,
-    /// The natural logarithm of its probability among the tokens that were left.
+    /// The natural logarithm of its probability among the tokens that top-k, top-p and the others kept.
     pub log_probability: f32,
 }
 
@@ -126,9 +126,11 @@ pub struct Sampler {
     /// The bound of mirostat, in bits.
     surprisal: f64,
     executorch: Option<ExecuTorchSampler>,
-    /// The candidates of a step in the order of tokens, and buffers for another order and for penalized logits.
+    /// The candidates of a step, in the order of tokens.
     candidates: Vec<Candidate>,
+    /// A buffer for the candidates in another order.
     ordered: Vec<Candidate>,
+    /// A buffer for the logits after bias and penalties.
     penalized: Vec<f32>,
 }
 
@@ -215,11 +217,11 @@ impl Sampler {
         let Sampling { temperature, top_k, top_p, min_p, typical_p, mirostat, .. } = self.options;
         let keeps_all = top_p >= 1.0 && min_p == 0.0 && typical_p >= 1.0 && mirostat.is_none();
         if keeps_all && temperature > 0.0 && !(1..logits.len()).contains(&top_k) {
-            let most = argmax(logits)?.1;
-            if most < f32::INFINITY {
-                let share = self.random.next_f64();
+            let max_logit = argmax(logits)?.1;
+            if max_logit < f32::INFINITY {
+                let cumulative = self.random.next_f64();
                 let (token, probability) =
-                    Weights::of(logits, most, temperature).at_cumulative(share).ok_or(Error::NoLogits)?;
+                    Weights::of(logits, max_logit, temperature).at_cumulative(cumulative).ok_or(Error::NoLogits)?;
                 return Ok(Choice { token, log_probability: libm::log(probability) as f32 });
             }
         }
@@ -230,46 +232,46 @@ impl Sampler {
     /// Sets the candidates and their probabilities.
     fn fill(&mut self, logits: &[f32]) -> Result<()> {
         let Sampling { temperature, top_k, top_p, min_p, typical_p, mirostat, .. } = self.options;
-        let (best, most) = argmax(logits)?;
+        let (best, max_logit) = argmax(logits)?;
         self.candidates.clear();
-        if temperature == 0.0 || most == f32::INFINITY {
-            self.candidates.push(Candidate { token: best, logit: most, probability: 1.0 });
+        if temperature == 0.0 || max_logit == f32::INFINITY {
+            self.candidates.push(Candidate { token: best, logit: max_logit, probability: 1.0 });
             return Ok(());
         }
-        let total = || Weights::of(logits, most, temperature).total();
+        let total_weight = || Weights::of(logits, max_logit, temperature).total();
         if mirostat.is_some() {
-            let total = total();
+            let total = total_weight();
             // Mirostat keeps at least the most likely token.
-            self.collect(logits, most, (libm::exp2(-self.surprisal) * total).min(1.0));
+            self.collect(logits, max_logit, (libm::exp2(-self.surprisal) * total).min(1.0));
             self.divide_by(total);
-            self.keep_expected();
+            self.keep_below_surprisal();
             return Ok(());
         }
         if (1..logits.len()).contains(&top_k) {
-            let reached = top_k_threshold(logits, top_k);
-            self.collect(logits, most, libm::exp(f64::from((reached - most) / temperature)));
+            let threshold = top_k_threshold(logits, top_k);
+            self.collect(logits, max_logit, libm::exp(f64::from((threshold - max_logit) / temperature)));
             if top_k < self.candidates.len() {
                 self.ordered.clone_from(&self.candidates);
                 let (_, last, _) = self.ordered.select_nth_unstable_by(top_k - 1, |a, b| b.logit.total_cmp(&a.logit));
-                let least = last.logit;
-                self.candidates.retain(|candidate| candidate.logit >= least);
+                let min_logit = last.logit;
+                self.candidates.retain(|candidate| candidate.logit >= min_logit);
             }
             self.normalize();
         } else if top_p < 1.0 {
-            let total = total();
-            // Tokens below this probability together have less than a nucleus leaves out.
-            self.collect(logits, most, (1.0 - f64::from(top_p)) / logits.len() as f64 * total);
+            let total = total_weight();
+            // All tokens below this probability together have less than `1 - top_p`, so the nucleus has none of them.
+            self.collect(logits, max_logit, (1.0 - f64::from(top_p)) / logits.len() as f64 * total);
             self.divide_by(total);
         } else {
-            self.collect(logits, most, f64::from(min_p));
+            self.collect(logits, max_logit, f64::from(min_p));
             self.normalize();
         }
         if top_p < 1.0 {
             self.keep_first(f64::from(top_p), by_likelihood);
         }
         if min_p > 0.0 {
-            let most = self.candidates.iter().fold(0.0f64, |most, candidate| most.max(candidate.probability));
-            self.candidates.retain(|candidate| candidate.probability >= f64::from(min_p) * most);
+            let max = self.candidates.iter().fold(0.0f64, |max, candidate| max.max(candidate.probability));
+            self.candidates.retain(|candidate| candidate.probability >= f64::from(min_p) * max);
             self.normalize();
         }
         if typical_p < 1.0 {
@@ -278,15 +280,16 @@ impl Sampler {
         Ok(())
     }
 
-    /// Collects candidates: all tokens whose probability relative to the most likely one is at least `least`, and
-    /// perhaps some with slightly less. `most` is the logit of the most likely token.
-    fn collect(&mut self, logits: &[f32], most: f32, least: f64) {
+    /// Collects candidates: all tokens whose probability, relative to that of the most likely one, is at least
+    /// `min_ratio`, and perhaps some with slightly less. `max_logit` is the logit of the most likely token.
+    fn collect(&mut self, logits: &[f32], max_logit: f32, min_ratio: f64) {
         /// More than the error of logarithms, products and quotients in single precision.
         const SLACK: f32 = 1e-3;
         let temperature = self.options.temperature;
-        let scaled = (libm::log(least) as f32 - SLACK).max(-NEGLIGIBLE);
-        let likely = at_least(logits, most + scaled * temperature - most.abs() * f32::EPSILON);
-        let candidate = |(token, logit)| Candidate { token, logit: (logit - most) / temperature, probability: 0.0 };
+        let scaled = (libm::log(min_ratio) as f32 - SLACK).max(-NEGLIGIBLE);
+        let likely = at_least(logits, max_logit + scaled * temperature - max_logit.abs() * f32::EPSILON);
+        let candidate =
+            |(token, logit)| Candidate { token, logit: (logit - max_logit) / temperature, probability: 0.0 };
         self.candidates.extend(likely.map(candidate));
         let candidates = &mut self.candidates;
         set_exponentials(candidates, |candidate| candidate.logit, |candidate, weight| candidate.probability = weight);
@@ -335,44 +338,45 @@ impl Sampler {
     /// Keeps the first candidates of an order until they have the cumulative probability `mass`; at least one.
     fn keep_first(&mut self, mass: f64, order: impl Fn(&Candidate, &Candidate) -> Ordering) {
         self.ordered.clone_from(&self.candidates);
-        // Quickselect on cumulative probability: sorting a vocabulary takes much longer. The last candidate to keep is
-        // in `left`, and those before have less than the mass.
-        let mut left = &mut self.ordered[..];
+        // Quickselect on cumulative probability: sorting a vocabulary takes much longer. `range` contains the last
+        // candidate to keep. The candidates before it have the probability `before`, which is less than `mass`.
+        let mut range = &mut self.ordered[..];
         let mut before = 0.0;
-        while left.len() > 1 {
-            let middle = left.len() / 2;
-            left.select_nth_unstable_by(middle, &order);
-            let (first, rest) = left.split_at_mut(middle);
+        while range.len() > 1 {
+            let middle = range.len() / 2;
+            range.select_nth_unstable_by(middle, &order);
+            let (first, rest) = range.split_at_mut(middle);
             let sum: f64 = first.iter().map(|candidate| candidate.probability).sum();
-            left = if before + sum < mass {
+            range = if before + sum < mass {
                 before += sum;
                 rest
             } else {
                 first
             };
         }
-        if let [last] = left {
+        if let [last] = range {
             self.candidates.retain(|candidate| order(candidate, last).is_le());
         }
         self.normalize();
     }
 
     /// Mirostat: keeps the candidates whose surprisal is at most the bound; at least one.
-    fn keep_expected(&mut self) {
-        let most = self.candidates.iter().copied().min_by(by_likelihood);
-        let least = libm::exp2(-self.surprisal);
-        self.candidates.retain(|candidate| candidate.probability >= least);
+    fn keep_below_surprisal(&mut self) {
+        let most_likely = self.candidates.iter().copied().min_by(by_likelihood);
+        let min_probability = libm::exp2(-self.surprisal);
+        self.candidates.retain(|candidate| candidate.probability >= min_probability);
         if self.candidates.is_empty() {
-            self.candidates.extend(most);
+            self.candidates.extend(most_likely);
         }
         self.normalize();
     }
 
-    /// Locally typical sampling: keeps the candidates of the surprisal closest to the entropy, with a cumulative probability of `mass`.
+    /// Locally typical sampling: keeps the candidates whose surprisal is closest to the entropy, until they have the
+    /// cumulative probability `mass`.
     fn keep_typical(&mut self, mass: f64) {
-        let Some(any) = self.candidates.first() else { return };
-        // A logit and the logarithm of its probability differ by the same number for all tokens.
-        let normalizer = f64::from(any.logit) - libm::log(any.probability);
+        let Some(first) = self.candidates.first() else { return };
+        // The difference between a logit and the logarithm of its probability is the same for all tokens.
+        let normalizer = f64::from(first.logit) - libm::log(first.probability);
         let surprisal = |candidate: &Candidate| normalizer - f64::from(candidate.logit);
         let entropy: f64 = self.candidates.iter().map(|candidate| candidate.probability * surprisal(candidate)).sum();
         let distance = |candidate: &Candidate| (surprisal(candidate) - entropy).abs();

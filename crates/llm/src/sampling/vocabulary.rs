@@ -2,8 +2,8 @@
 
 use rushlight::kernels::elementwise;
 
-/// Tokens this far below the most likely one, in units of the temperature, have no weight in double precision sums of
-/// probabilities, however many they are.
+/// The distance from the largest logit, in units of the temperature, from which on tokens count as impossible. Even all
+/// of them together do not change a sum of probabilities in double precision.
 pub(super) const NEGLIGIBLE: f32 = 60.0;
 
 const BLOCK: usize = 64;
@@ -11,28 +11,28 @@ const BLOCK: usize = 64;
 /// The argmax of logits, the lower of equal tokens; `None` if no logit is a number above negative infinity.
 pub(crate) fn most_likely(logits: &[f32]) -> Option<u32> {
     let mut best = None;
-    let mut most = f32::NEG_INFINITY;
+    let mut max_logit = f32::NEG_INFINITY;
     for (index, block) in logits.chunks(BLOCK).enumerate() {
         let max = block_max(block);
-        if max > most {
-            (best, most) = (Some(index), max);
+        if max > max_logit {
+            (best, max_logit) = (Some(index), max);
         }
     }
     let first = best? * BLOCK;
-    let within = logits.get(first..)?.iter().position(|logit| *logit == most)?;
+    let within = logits.get(first..)?.iter().position(|logit| *logit == max_logit)?;
     u32::try_from(first + within).ok()
 }
 
-/// The largest number of a block; negative infinity if there is none.
+/// The maximum of a block without its NaNs; negative infinity if it is empty.
 fn block_max(block: &[f32]) -> f32 {
-    // In this form NaN is left out, and a lane of a vector has a maximum of its own.
-    let greater = |most: f32, logit: f32| if logit > most { logit } else { most };
+    // This comparison skips NaN. Separate maxima of eight lanes let the compiler vectorize.
+    let greater = |max_logit: f32, logit: f32| if logit > max_logit { logit } else { max_logit };
     let mut lanes = [f32::NEG_INFINITY; 8];
     let mut parts = block.chunks_exact(lanes.len());
     for part in &mut parts {
-        lanes.iter_mut().zip(part).for_each(|(most, logit)| *most = greater(*most, *logit));
+        lanes.iter_mut().zip(part).for_each(|(max_logit, logit)| *max_logit = greater(*max_logit, *logit));
     }
-    lanes.iter().chain(parts.remainder()).fold(f32::NEG_INFINITY, |most, logit| greater(most, *logit))
+    lanes.iter().chain(parts.remainder()).fold(f32::NEG_INFINITY, |max_logit, logit| greater(max_logit, *logit))
 }
 
 /// The tokens whose logits are `least` or more, with those.
@@ -55,17 +55,17 @@ pub(crate) fn top_k_threshold(logits: &[f32], count: usize) -> f32 {
 /// Weights of all tokens, relative to that of the most likely one, as sums of blocks.
 pub(crate) struct Weights<'a> {
     logits: &'a [f32],
-    most: f32,
+    max_logit: f32,
     temperature: f32,
     sums: Vec<f64>,
     total: f64,
 }
 
 impl<'a> Weights<'a> {
-    /// `most` is the maximum of the logits, and `temperature` more than 0.
-    pub fn of(logits: &'a [f32], most: f32, temperature: f32) -> Self {
+    /// `max_logit` is the maximum of the logits, and `temperature` more than 0.
+    pub fn of(logits: &'a [f32], max_logit: f32, temperature: f32) -> Self {
         let mut weights =
-            Self { logits, most, temperature, sums: Vec::with_capacity(logits.len() / BLOCK + 1), total: 0.0 };
+            Self { logits, max_logit, temperature, sums: Vec::with_capacity(logits.len() / BLOCK + 1), total: 0.0 };
         for block in logits.chunks(BLOCK) {
             let block = weights.of_block(block);
             let mut lanes = [0.0; 8];
@@ -83,12 +83,13 @@ impl<'a> Weights<'a> {
         self.total
     }
 
-    /// The token at which the sum of weights, in the order of tokens, exceeds this probability, with its own.
+    /// Returns the token at which the cumulative probability, in the order of tokens, exceeds `probability`, and the token's
+    /// own probability.
     pub fn at_cumulative(&self, probability: f64) -> Option<(u32, f64)> {
         let mut left = probability * self.total;
         let mut found = None;
         for (index, (block, sum)) in self.logits.chunks(BLOCK).zip(&self.sums).enumerate() {
-            // Rounding may leave a little of the whole: then it is the last token that has a weight.
+            // Rounding may leave a rest after the last block. The choice is then the last token that has a weight.
             if *sum > 0.0 {
                 found = Some((index, block, left));
             }
@@ -112,12 +113,12 @@ impl<'a> Weights<'a> {
         Some((u32::try_from(index * BLOCK + within).ok()?, f64::from(weight) / self.total))
     }
 
-    /// Weights of a block, and zeros after a shorter one.
+    /// Weights of a block; zeros after the end of a shorter one.
     fn of_block(&self, block: &[f32]) -> [f32; BLOCK] {
         let mut weights = [-2.0 * NEGLIGIBLE; BLOCK];
         for (weight, logit) in weights.iter_mut().zip(block) {
-            let scaled = (logit - self.most) / self.temperature;
-            // In this form NaN has no weight.
+            let scaled = (logit - self.max_logit) / self.temperature;
+            // This comparison gives NaN no weight.
             *weight = if scaled > -NEGLIGIBLE { scaled } else { -2.0 * NEGLIGIBLE };
         }
         elementwise::functions::exp(&mut weights);
@@ -125,7 +126,7 @@ impl<'a> Weights<'a> {
     }
 }
 
-/// Gives each item the exponential of its logit.
+/// Calls `set` for each item with the exponential of its logit.
 pub(super) fn set_exponentials<T>(items: &mut [T], logit: impl Fn(&T) -> f32, mut set: impl FnMut(&mut T, f64)) {
     for items in items.chunks_mut(BLOCK) {
         let mut values = [0.0; BLOCK];

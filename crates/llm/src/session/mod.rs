@@ -154,7 +154,7 @@ impl Session {
     }
 
     /// Adds a token to each session, as [`prefill`](Self::prefill) does. If a backend keeps the caches, one call reads
-    /// the weights once for several sessions. Sessions with adapters are moved behind those without.
+    /// the weights once for several sessions. `batch` is reordered: sessions with adapters come last.
     ///
     /// # Errors
     /// The errors of `prefill`, for the first session that has one. `Poisoned`, `UnknownToken` and `ContextFull` change
@@ -165,10 +165,10 @@ impl Session {
         let mut rest = batch;
         while let Some((first, _)) = rest.first() {
             let is_adapted = first.adapter.is_some();
-            let is_alike =
+            let fits =
                 |session: &Self| matches!(session.state, State::Own(_)) && session.adapter.is_some() == is_adapted;
-            let alike = rest.iter().take_while(|(session, _)| is_alike(session)).count();
-            let size = model.batch_size(alike, is_adapted).max(1);
+            let count = rest.iter().take_while(|(session, _)| fits(session)).count();
+            let size = model.batch_size(count, is_adapted).max(1);
             let (part, others) = rest.split_at_mut(size);
             match part {
                 [(session, token)] => drop(session.prefill(model, &[*token])?),
@@ -202,8 +202,8 @@ impl Session {
         result
     }
 
-    /// Tokens that [`prefill_while`](Self::prefill_while) reads in one call. Large enough that weights are read seldom,
-    /// and small enough that a call does not take long.
+    /// Maximum tokens that [`prefill_while`](Self::prefill_while) reads in one call. More would delay a cancellation; fewer
+    /// would read the weights more often.
     pub const PREFILL_PART: usize = 128;
 
     /// As [`prefill`](Self::prefill), but calls `goes_on` before each part of [`PREFILL_PART`](Self::PREFILL_PART)
@@ -292,7 +292,7 @@ impl Session {
         }
     }
 
-    /// Adds tokens as long as the model has already read them. Returns their number.
+    /// Adds the leading `tokens` that the model has already read. Returns their number.
     fn add_ahead(&mut self, tokens: &[u32]) -> usize {
         let Some(ahead) = &mut self.ahead else { return 0 };
         let left = ahead.tokens.get(ahead.added..).unwrap_or_default();
@@ -345,7 +345,7 @@ impl Session {
         Ok(())
     }
 
-    /// Adds a part in one call. `read` gets the rows of the output, and the place of the session's logits.
+    /// Adds a part in one call. `read` gets the rows of the output, and the session's buffer of logits.
     fn call<R>(
         &mut self,
         model: &mut Model,
@@ -380,7 +380,7 @@ impl Session {
         &self.logits
     }
 
-    /// True if an answer can go on from here.
+    /// True if the session has the logits of a next token.
     pub(crate) fn has_logits(&self) -> bool {
         !self.is_poisoned && !self.logits.is_empty()
     }
@@ -404,7 +404,7 @@ impl Session {
     /// Removes the tokens from `position` on, so that the next token goes there.
     ///
     /// # Errors
-    /// `NotReached` for a position behind the end. `NotSupported` if the cache is in the memory of the program. An
+    /// `NotReached` for a position after the end. `NotSupported` if the cache is in the memory of the program. An
     /// error of the module if the state of the earlier position is lost, as with a ring cache or a recurrent state.
     /// After an error the session is unchanged.
     pub fn rewind(&mut self, model: &mut Model, position: usize) -> Result<()> {
@@ -456,7 +456,7 @@ impl Session {
     fn keep_common(&mut self, model: &mut Model, parts: &[Part<'_>]) -> Result<usize> {
         let len: usize = parts.iter().map(Part::len).sum();
         let kept = self.history.common_prefix(parts).min(len.saturating_sub(1));
-        // A session that cannot go back starts anew.
+        // A session that cannot go back is reset.
         if self.is_poisoned || self.rewind(model, kept).is_err() {
             self.reset(model)?;
         }

@@ -112,7 +112,7 @@ impl Session {
     }
 }
 
-/// Takes a count, and the bytes of as many elements of `size` bytes.
+/// Reads a count, and the bytes of that many elements of `size` bytes.
 fn counted<'b>(rest: &mut &'b [u8], size: usize) -> Result<&'b [u8]> {
     let (count, after) = rest.split_first_chunk().ok_or(Error::NoSession)?;
     let len = usize::try_from(u64::from_le_bytes(*count)).ok().and_then(|count| count.checked_mul(size));
@@ -121,8 +121,8 @@ fn counted<'b>(rest: &mut &'b [u8], size: usize) -> Result<&'b [u8]> {
     Ok(elements)
 }
 
-/// Returns the hash of a saved session, without the field of the hash itself. So tokens, logits and caches of different
-/// sessions cannot be mixed.
+/// Returns the hash of a saved session, without the field of the hash itself. It detects a mix of the tokens, logits and
+/// caches of different sessions.
 fn seal(bytes: &[u8]) -> Option<[u8; HASH]> {
     let (head, rest) = bytes.split_at_checked(MAGIC.len() + HASH)?;
     let (_, rest) = rest.split_at_checked(HASH)?;

@@ -1,5 +1,5 @@
-//! Reads the vocabulary of a `.gguf`, as settings like those of the model's `tokenizer.json`, or as SentencePiece's
-//! model.
+//! Reads the vocabulary of a GGUF file. The result is what other readers make of the model's `tokenizer.json`, or of its
+//! SentencePiece model, so that all share the code that follows.
 
 use rushlight_checkpoint::gguf::{Metadata, Value, read_metadata};
 use serde_json::{Map, Value as Json, json};
@@ -26,7 +26,7 @@ pub(super) enum Source {
     SentencePiece(Description),
 }
 
-/// Kinds of tokens.
+/// Values of `tokenizer.ggml.token_type`.
 const UNKNOWN: f64 = 2.0;
 const CONTROL: f64 = 3.0;
 const USER_DEFINED: f64 = 4.0;
@@ -34,7 +34,7 @@ const USER_DEFINED: f64 = 4.0;
 /// Maximum number of characters of a word in BERT.
 const MAX_WORD: usize = 100;
 
-/// Reads the beginning of a file.
+/// Reads the vocabulary from `bytes`, the beginning of a file with its metadata.
 ///
 /// # Errors
 /// `Tokenizer` for a file that is damaged, has no vocabulary, or has a vocabulary of an unknown kind.
@@ -51,8 +51,8 @@ pub(super) fn read(bytes: &[u8]) -> Result<GgufVocabulary> {
     let flag = |key: &str, default: bool| file.flag(key).unwrap_or(default);
     let (mut bos, mut eos) = (token("bos_token_id"), token("eos_token_id"));
     let unknown = || (0..tokens.len()).find(|token| kind(*token) == UNKNOWN);
-    // The defaults for adding a token at the beginning and the end of a text, if the file does not set them.
-    let (mut settings, adds) = match file.text("model") {
+    // `adds_bos` and `adds_eos` are the defaults for files without `add_bos_token` and `add_eos_token`.
+    let (mut settings, [adds_bos, adds_eos]) = match file.text("model") {
         Some("gpt2") => {
             let pre_tokenizer = pre_tokenizer(&file)?;
             (byte_level(&file, pre_tokenizer)?, [pre_tokenizer.adds_bos, false])
@@ -90,14 +90,12 @@ pub(super) fn read(bytes: &[u8]) -> Result<GgufVocabulary> {
         let ids = tokens.iter().enumerate().map(|(id, text)| (text.clone(), id.into()));
         settings["model"]["vocab"] = Json::Object(ids.collect());
     }
-    let [begins, ends] = adds;
     settings["post_processor"] = around(
         tokens,
-        [bos.filter(|_| flag("add_bos_token", begins)), eos.filter(|_| ends || flag("add_eos_token", false))],
+        [bos.filter(|_| flag("add_bos_token", adds_bos)), eos.filter(|_| adds_eos || flag("add_eos_token", false))],
     );
-    let ends = [eos, token("eot_token_id"), token("eom_token_id")].into_iter().flatten();
     let mut special = SpecialTokens { bos, eos: Vec::new() };
-    for end in ends {
+    for end in [eos, token("eot_token_id"), token("eom_token_id")].into_iter().flatten() {
         if !special.eos.contains(&end) {
             special.eos.push(end);
         }
@@ -166,9 +164,9 @@ fn merges<'f>(file: &'f File<'_>) -> Result<&'f [String]> {
     }
 }
 
-/// Builds BPE of bytes, as in GPT-2.
+/// Returns the settings of a BPE over bytes, as in GPT-2.
 fn byte_level(file: &File<'_>, pre_tokenizer: GgufPreTokenizer) -> Result<Json> {
-    // If tokens are ranks of tiktoken, a file may leave the merges out.
+    // The ids of Kimi K2's tokens are tiktoken ranks, which define the merges. Such a file may have no list of merges.
     let merges = if file.text("pre") == Some("kimi-k2") && file.get("merges").is_none() {
         json!(BY_RANK)
     } else {
@@ -181,7 +179,7 @@ fn byte_level(file: &File<'_>, pre_tokenizer: GgufPreTokenizer) -> Result<Json> 
     }))
 }
 
-/// Builds BPE of characters with a list of merges, as in Gemma's `tokenizer.json`.
+/// Returns the settings of a BPE over characters with a list of merges, as in Gemma's `tokenizer.json`.
 fn gemma(file: &File<'_>, tokens: &[String], unknown: Option<usize>) -> Result<Json> {
     Ok(json!({
         "normalizer": spaces(),
@@ -198,7 +196,7 @@ fn spaces() -> Json {
     json!({ "type": "Replace", "pattern": { "String": " " }, "content": SPACE })
 }
 
-/// Returns the decoders of BPE of characters.
+/// Returns the decoders of a BPE over characters.
 fn decoders() -> Vec<Json> {
     vec![
         json!({ "type": "Replace", "pattern": { "String": SPACE }, "content": " " }),
@@ -207,8 +205,8 @@ fn decoders() -> Vec<Json> {
     ]
 }
 
-/// Builds WordPiece, as in BERT. The file stores tokens within words as they are, and tokens that begin words with a
-/// leading space.
+/// Returns the settings of WordPiece, as in BERT. In the file, tokens that begin a word have a leading space, and others
+/// have no prefix.
 fn word_piece(file: &File<'_>, tokens: &[String], unknown: Option<usize>) -> Result<Json> {
     const PREFIX: &str = "##";
     let spelled = |token: &String| match token.strip_prefix(SPACE).filter(|word| !word.is_empty()) {
@@ -237,7 +235,7 @@ fn word_piece(file: &File<'_>, tokens: &[String], unknown: Option<usize>) -> Res
     }))
 }
 
-/// Builds SentencePiece's unigram model, as in T5 and XLM-RoBERTa.
+/// Returns SentencePiece's unigram model, as in T5 and XLM-RoBERTa.
 fn unigram(
     file: &File<'_>,
     tokens: &[String],
@@ -250,7 +248,7 @@ fn unigram(
     for (id, text) in tokens.iter().enumerate() {
         let score = scores.get(id).copied().unwrap_or_default() as f32;
         if score.is_nan() {
-            return Err(damaged(format!("the score of the token {id} is no number")));
+            return Err(damaged(format!("the score of the token {id} is not a number")));
         }
         let kind = PieceKind::of_type(kind(id) as u64, text).unwrap_or(PieceKind::Normal);
         pieces.push(Piece { text: text.clone(), score, kind });
@@ -279,7 +277,8 @@ fn unigram(
     })
 }
 
-/// Builds BPE of characters, as in SentencePiece: the pair whose token has the highest score is merged first.
+/// Returns the settings of a BPE over characters, as in SentencePiece: the pair whose token has the highest score is merged
+/// first.
 fn sentencepiece(file: &File<'_>, tokens: &[String], unknown: Option<usize>) -> Json {
     let has_prefix = file.flag("add_space_prefix").unwrap_or(true);
     let normalizers =

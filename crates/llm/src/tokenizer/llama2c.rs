@@ -15,7 +15,7 @@ const PADDING: &[u8] = b"<pad>";
 /// Reads a file; `None` if the bytes are none.
 ///
 /// # Errors
-/// For bytes that have the structure of such a file, with texts that are not UTF-8 or scores that are no numbers.
+/// For bytes that have the structure of such a file, with texts that are not UTF-8 or scores that are not numbers.
 pub(super) fn read(bytes: &[u8]) -> Result<Option<Description>> {
     // ExecuTorch's: the number of pieces, those that begin and end a text, and the longest; the original: the longest alone.
     if let Some(([count, bos, eos, _], rest)) = numbers::<4>(bytes)

@@ -19,18 +19,19 @@ const MAX_SPECIAL_TOKENS: usize = 1024;
 impl SpecialTokensTemplate {
     pub(super) fn of(json: &Json) -> Result<Self> {
         match kind(json)? {
-            // It only moves the positions of tokens in the text.
+            // ByteLevel changes the offsets of tokens only.
             "ByteLevel" => Ok(Self::default()),
             "BertProcessing" | "RobertaProcessing" => {
                 Ok(Self { before: vec![id(&json["cls"][1])?], after: vec![id(&json["sep"][1])?] })
             }
             "TemplateProcessing" => Self::of_template(json),
-            "Sequence" => list(json, "processors")?.iter().try_fold(Self::default(), |mut inner, json| {
-                let outer = Self::of(json)?;
-                inner.before.splice(0..0, outer.before);
-                inner.after.extend(outer.after);
-                inner.check()?;
-                Ok(inner)
+            // Each processor adds its tokens around those of the processors before it.
+            "Sequence" => list(json, "processors")?.iter().try_fold(Self::default(), |mut all, json| {
+                let next = Self::of(json)?;
+                all.before.splice(0..0, next.before);
+                all.after.extend(next.after);
+                all.check()?;
+                Ok(all)
             }),
             other => Err(damaged(format!("the post-processor `{other}` is not known"))),
         }
@@ -43,23 +44,24 @@ impl SpecialTokensTemplate {
         for (name, token) in special {
             ids.insert(name, list(token, "ids")?.iter().map(id).collect::<Result<_>>()?);
         }
-        let (mut this, mut is_behind) = (Self::default(), false);
+        let (mut this, mut is_after_text) = (Self::default(), false);
         for part in list(json, "single")? {
             if !part["Sequence"].is_null() {
-                if is_behind {
+                if is_after_text {
                     return Err(damaged("a template has the text twice"));
                 }
-                is_behind = true;
+                is_after_text = true;
                 continue;
             }
             let name = text(&part["SpecialToken"], "id")?;
             let ids = ids.get(name).ok_or_else(|| damaged(format!("the template's token `{name}` is not defined")))?;
-            if is_behind { &mut this.after } else { &mut this.before }.extend(ids);
+            if is_after_text { &mut this.after } else { &mut this.before }.extend(ids);
             this.check()?;
         }
         Ok(this)
     }
 
+    /// Fails for more than [`MAX_SPECIAL_TOKENS`].
     fn check(&self) -> Result<()> {
         if self.before.len() + self.after.len() > MAX_SPECIAL_TOKENS {
             return Err(damaged(format!("a template has more than {MAX_SPECIAL_TOKENS} special tokens")));
@@ -67,6 +69,7 @@ impl SpecialTokensTemplate {
         Ok(())
     }
 
+    /// Adds the special tokens around those of a text.
     pub(super) fn add(&self, tokens: &mut Vec<u32>) {
         tokens.splice(0..0, self.before.iter().copied());
         tokens.extend(&self.after);

@@ -136,7 +136,7 @@ impl Unigram {
     /// Adds the tokens of a word.
     ///
     /// # Errors
-    /// For a character that is no token, if there is none for unknown ones.
+    /// For a character that is not a token, if there is none for unknown ones.
     pub(super) fn encode(&self, word: &str, to: &mut Vec<u32>) -> Result<()> {
         let mut ends_at = if self.rounds_to_f32 {
             self.best_ends(word, |score| f64::from(score as f32))

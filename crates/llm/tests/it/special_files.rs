@@ -1,4 +1,4 @@
-//! Files that are none: pipes that nobody writes to, and devices that have no end.
+//! A pipe or a device in place of a tokenizer's file is an error. Opening it neither waits nor reads without end.
 #![cfg(unix)]
 
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ fn pipe(path: &Path) {
     assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
 }
 
-/// The error of opening a tokenizer, within a time in which nothing may wait.
+/// The error of opening a tokenizer. Panics if opening it waits.
 fn error_of(path: &Path) -> String {
     let (send, receive) = mpsc::channel();
     let path = path.to_owned();
@@ -37,30 +37,30 @@ fn error_of(path: &Path) -> String {
 fn tokenizers_are_regular_files() {
     const NAMES: [&str; 4] = ["tokenizer.json", "tekken.json", "tokenizer.model", "tokenizer.bin"];
     for name in NAMES {
-        let of = new_folder(&format!("pipe-{name}"));
-        pipe(&of.join(name));
+        let dir = new_folder(&format!("pipe-{name}"));
+        pipe(&dir.join(name));
         // Named itself, and found in its folder.
-        for path in [of.join(name), of.clone()] {
+        for path in [dir.join(name), dir.clone()] {
             let error = error_of(&path);
             assert!(error.contains(name) && error.contains("a pipe, a device or a socket"), "{error}");
         }
-        std::fs::remove_dir_all(&of).unwrap();
-        let of = new_folder(&format!("device-{name}"));
-        std::os::unix::fs::symlink("/dev/zero", of.join(name)).unwrap();
-        let error = error_of(&of);
+        std::fs::remove_dir_all(&dir).unwrap();
+        let dir = new_folder(&format!("device-{name}"));
+        std::os::unix::fs::symlink("/dev/zero", dir.join(name)).unwrap();
+        let error = error_of(&dir);
         assert!(error.contains("a pipe, a device or a socket"), "{error}");
-        std::fs::remove_dir_all(&of).unwrap();
+        std::fs::remove_dir_all(&dir).unwrap();
     }
 }
 
 #[test]
 fn settings_beside_a_tokenizer_are_regular_files() {
     for name in ["tokenizer_config.json", "generation_config.json", "chat_template.jinja"] {
-        let of = new_folder(&format!("settings-{name}"));
-        std::fs::copy(folder("decoders/llama/tokenizer.json"), of.join("tokenizer.json")).unwrap();
-        pipe(&of.join(name));
-        let error = error_of(&of);
+        let dir = new_folder(&format!("settings-{name}"));
+        std::fs::copy(folder("decoders/llama/tokenizer.json"), dir.join("tokenizer.json")).unwrap();
+        pipe(&dir.join(name));
+        let error = error_of(&dir);
         assert!(error.contains(name) && error.contains("a pipe, a device or a socket"), "{error}");
-        std::fs::remove_dir_all(&of).unwrap();
+        std::fs::remove_dir_all(&dir).unwrap();
     }
 }
