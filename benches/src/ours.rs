@@ -51,7 +51,7 @@ pub fn inputs(program: &[u8], mut bytes: &[u8]) -> Result<Vec<Tensor>> {
     let plan = program.parsed().method_named(METHOD).context("no such method")?;
     let mut inputs = Vec::new();
     for value in plan.inputs() {
-        let ValueSpec::Tensor(spec) = plan.value(value as usize) else { bail!("an input that is no tensor") };
+        let ValueSpec::Tensor(spec) = plan.value(value as usize) else { bail!("an input that is not a tensor") };
         let (own, rest) = bytes.split_at_checked(spec.nbytes).context("too few bytes for the inputs")?;
         bytes = rest;
         let sizes = spec.sizes.iter().map(|size| size as usize).collect();

@@ -140,7 +140,7 @@ impl<'a> Call<'a> {
     /// The sizes of a tensor.
     ///
     /// # Errors
-    /// `Type` if the value is no tensor.
+    /// `Type` if the value is not a tensor.
     pub fn shape(&self, value: ValueId) -> Result<&'a [Expr], Error> {
         Ok(&self.graph.tensor(value)?.shape)
     }

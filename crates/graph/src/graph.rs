@@ -172,7 +172,7 @@ impl Graph {
     /// The tensor type of a value.
     pub fn tensor(&self, value: ValueId) -> Result<&TensorType, Error> {
         let Value { name, ty, .. } = &self.values[value];
-        ty.as_tensor().ok_or_else(|| Error::type_error(format!("`{name}` is no tensor")))
+        ty.as_tensor().ok_or_else(|| Error::type_error(format!("`{name}` is not a tensor")))
     }
 
     /// The node that computes a value, if one does.

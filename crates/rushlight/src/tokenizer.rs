@@ -96,7 +96,7 @@ impl TokenizerFiles {
         let bytes = open_shared(path)?;
         let kind = FileKind::of(&bytes);
         if matches!(kind, FileKind::Program | FileKind::Gguf) {
-            return Err(Error::new(Code::NotSupported, format!("`{}` is no tokenizer", path.display()))
+            return Err(Error::new(Code::NotSupported, format!("`{}` is not a tokenizer", path.display()))
                 .expected("a folder or a file of a tokenizer".into())
                 .got(kind.to_string()));
         }

@@ -206,7 +206,7 @@ fn arg(json: &Json) -> Result<Arg, String> {
         "f" => Arg::Double(number(value)?),
         "b" => Arg::Bool(value.as_bool().ok_or("expected a boolean")?),
         "str" => Arg::Str(text(value)?.to_owned()),
-        "il" => Arg::IntList(items(value, |v| v.as_i64().ok_or_else(|| format!("{v} is no integer")))?),
+        "il" => Arg::IntList(items(value, |v| v.as_i64().ok_or_else(|| format!("{v} is not an integer")))?),
         "dl" => Arg::DoubleList(items(value, number)?),
         "bl" => Arg::BoolList(items(value, |v| v.as_bool().ok_or_else(|| format!("{v} is no boolean")))?),
         "tl" => Arg::TensorList(items(value, tensor)?),
@@ -253,8 +253,8 @@ fn index(json: &Json) -> Result<usize, String> {
 /// Reads a number, or the text of one: JSON has no NaN and no infinities.
 fn number(json: &Json) -> Result<f64, String> {
     match json {
-        Json::String(text) => text.parse().map_err(|_| format!("{text:?} is no number")),
-        other => other.as_f64().ok_or_else(|| format!("{other} is no number")),
+        Json::String(text) => text.parse().map_err(|_| format!("{text:?} is not a number")),
+        other => other.as_f64().ok_or_else(|| format!("{other} is not a number")),
     }
 }
 

@@ -193,7 +193,7 @@ fn adaptive_with_indices(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<T
     Ok([result(tensor.dtype, shape.clone()), result(ScalarType::Long, shape)].concat())
 }
 
-/// Returns the mean of an empty image that is pooled to one element, which is no number. Pools refuse an image without elements.
+/// Returns the mean of an empty image that is pooled to one element, which is not a number. Pools refuse an image without elements.
 fn mean_of_none(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<Option<ValueId>, Error> {
     let (tensor, dims) = (b.tensor(operands.value(0)?)?, dims_of(operands));
     let is_empty = tensor.shape.iter().rev().take(dims).any(|size| size.is(0));

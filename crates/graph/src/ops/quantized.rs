@@ -120,7 +120,7 @@ impl Affine {
         let scaled = match &self.scale {
             Arg::Float(scale) => b.mul(x, 1.0 / scale)?,
             scale => {
-                let scale = scale.as_value().ok_or_else(|| Error::type_error("a scale that is no number"))?;
+                let scale = scale.as_value().ok_or_else(|| Error::type_error("a scale that is not a number"))?;
                 let dtype = b.tensor(x)?.dtype;
                 let scale = b.cast(scale, dtype)?;
                 let reciprocal = b.unary(aten::RECIPROCAL, scale)?;

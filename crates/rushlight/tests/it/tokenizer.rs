@@ -98,7 +98,7 @@ fn the_files_are_those_of_the_model_or_named_or_none() {
     for (path, code, expected) in [
         (folder.join("none"), Code::NotFound, "none"),
         (folder.clone(), Code::NotFound, "has no tokenizer"),
-        (folder.join("model.pte"), Code::NotSupported, "is no tokenizer"),
+        (folder.join("model.pte"), Code::NotSupported, "is not a tokenizer"),
         (folder.join("large.json"), Code::NotSupported, "too large for a tokenizer"),
         (Path::new(LLAMA).join("model.gguf"), Code::NotFound, "has no tokenizer"),
     ] {

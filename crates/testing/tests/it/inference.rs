@@ -137,7 +137,7 @@ fn check(case: &Case, schemas: &Schemas, twins: &HashMap<String, String>) -> Res
         return Err(format!("{} results instead of {}", types.len(), expected.len()));
     }
     for (index, (inferred, expected)) in types.iter().zip(expected).enumerate() {
-        let Type::Tensor(inferred) = inferred else { return Err(format!("result {index} is no tensor")) };
+        let Type::Tensor(inferred) = inferred else { return Err(format!("result {index} is not a tensor")) };
         let sizes: Vec<i64> = expected.sizes.iter().map(|size| *size as i64).collect();
         let same_shape = inferred.static_sizes().as_ref() == Some(&sizes);
         if inferred.dtype != expected.dtype || (!same_shape && !case.unspecified.contains(&index)) {

@@ -63,7 +63,7 @@ pub trait Site: NamedData {
     /// The type of a value.
     ///
     /// # Errors
-    /// `Type` for a value that is no tensor.
+    /// `Type` for a value that is not a tensor.
     fn tensor(&self, value: ValueId) -> Result<&TensorType, Error>;
 
     /// Adds a constant.

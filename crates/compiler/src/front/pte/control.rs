@@ -562,7 +562,7 @@ impl Method<'_, '_> {
             Some(ValueModel::Int(_)) => Type::Int(self.fresh("n", i64::MIN, None)),
             Some(ValueModel::Double(_)) => Type::Float,
             Some(ValueModel::Bool(_)) => Type::Bool,
-            _ => return Err(Error::unsupported(format!("value {index} changes and is no number"))),
+            _ => return Err(Error::unsupported(format!("value {index} changes and is not a number"))),
         })
     }
 

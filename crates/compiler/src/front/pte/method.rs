@@ -316,7 +316,7 @@ impl<'a, 'f> Method<'a, 'f> {
     pub fn tensor_model(&self, value: u32) -> Result<&'a TensorModel, Error> {
         match self.plan.values.get(value as usize) {
             Some(ValueModel::Tensor(tensor)) => Ok(tensor),
-            _ => Err(Error::invalid(format!("value {value} is no tensor"))),
+            _ => Err(Error::invalid(format!("value {value} is not a tensor"))),
         }
     }
 
@@ -410,7 +410,7 @@ impl<'a, 'f> Method<'a, 'f> {
             Some(ValueModel::Bool(bool)) => Arg::Bool(*bool),
             Some(ValueModel::Double(double)) => Arg::Float(*double),
             Some(ValueModel::String(text)) => Arg::Str(text.clone()),
-            _ => return Err(Error::invalid(format!("value {index} is no number"))),
+            _ => return Err(Error::invalid(format!("value {index} is not a number"))),
         })
     }
 
@@ -419,7 +419,7 @@ impl<'a, 'f> Method<'a, 'f> {
         match self.number(index)? {
             Arg::Int(expr) => Ok(expr),
             Arg::Bool(bool) => Ok(Expr::Int(i64::from(bool))),
-            _ => Err(Error::invalid(format!("value {index} is no integer"))),
+            _ => Err(Error::invalid(format!("value {index} is not an integer"))),
         }
     }
 

@@ -87,7 +87,7 @@ impl Method<'_, '_> {
             Some(ValueModel::Int(_)) => Type::Int(self.fresh("n", i64::MIN, None)),
             Some(ValueModel::Double(_)) => Type::Float,
             Some(ValueModel::Bool(_)) => Type::Bool,
-            _ => return Err(Error::invalid(format!("the result of `{name}` is no number"))),
+            _ => return Err(Error::invalid(format!("the result of `{name}` is not a number"))),
         };
         let expr = if let Type::Int(expr) = &ty { Some(expr.clone()) } else { None };
         let value = self.push_node(Op::Call(schema), args, vec![ty])?;

@@ -135,9 +135,10 @@ impl Walk<'_> {
                 one => std::slice::from_ref(one),
             };
             for item in items {
-                let value = item.as_value().ok_or_else(|| Error::type_error("a write to what is no tensor"))?;
+                let value =
+                    item.as_value().ok_or_else(|| Error::type_error("a write to a value that is not a tensor"))?;
                 let target = self.tensor_of(value, block);
-                targets.push(target.ok_or_else(|| Error::type_error("a write to what is no tensor"))?);
+                targets.push(target.ok_or_else(|| Error::type_error("a write to a value that is not a tensor"))?);
             }
         }
         Ok(targets)

@@ -140,7 +140,7 @@ impl<'a> Importer<'_, '_, 'a> {
         match weight {
             Weight::Tensor(tensor) => self.stored(path, tensor),
             Weight::Subclass(subclass) => Ok(Binding::Subclass(subclass)),
-            Weight::Object(object) => Err(Error::unsupported(format!("`{path}` is no tensor"))
+            Weight::Object(object) => Err(Error::unsupported(format!("`{path}` is not a tensor"))
                 .got(format!("an object of class {}", object.class))),
         }
     }
