@@ -1,5 +1,5 @@
-// Rushlight runs PyTorch models that were exported to ExecuTorch's .pte files, and compiles them: for C++17 and later, over the C
-// interface of rushlight.h, whose library a program links.
+// Rushlight compiles PyTorch models to ExecuTorch's .pte files and runs them. These headers are for C++17 and later. They call the C
+// interface of rushlight.h; link its library.
 //
 //     rushlight::Module module("model.pte");
 //     std::vector<float> pixels(3 * 224 * 224);
@@ -7,21 +7,20 @@
 //     const auto logits = outputs[0].tensor<float>();
 //     const auto best = std::max_element(logits.begin(), logits.end()) - logits.begin();
 //
-// What holds for all functions:
+// Errors. A function that can fail throws a `rushlight::Error`. Its `status()` has the problem, the place, the expected and the actual
+// value, and a hint. A second function, whose name begins with `try_`, throws nothing and returns a `Result` or a `Status`. For
+// constructors it is `try_load` or `try_new`, for `[]` of outputs `try_at`. With -fno-exceptions use these: the others print the error and
+// end the process.
 //
-// Errors. A function that can fail throws a `rushlight::Error`, whose `status()` says what went wrong, where, what was expected, what
-// came and what to do. Beside it there is one whose name begins with `try_`, which throws nothing and returns a `Result`, or a `Status`
-// if there is nothing to return: beside a constructor `try_load` or `try_new`, beside `[]` of outputs `try_at`. With -fno-exceptions only these are of use: the others print the error and end the process.
+// Ownership. Objects free what they own. Those that cannot be copied can be moved. `Tensor`, `Span`, `Bytes`, `Value` and `Input` are
+// views: the memory that they refer to must outlive them. Inputs are copied only if the program needs them in another place or order.
 //
-// Ownership. Objects free what they own; those that cannot be copied can be moved. `Tensor`, `Span`, `Bytes`, `Value` and `Input` are
-// views, which own nothing: what they refer to has to outlive them. Nothing is copied but what a program wants in another place or order.
+// Threads. There is no global state. One thread at a time uses an object, unless its type says otherwise.
 //
-// Threads. There is no global state. An object is used by one thread at a time, unless its type says otherwise.
+// Callbacks are any functions and lambdas. The call that runs a callback throws its exception. The exception of an operator becomes the
+// error of the call.
 //
-// Callbacks are any functions and lambdas. What they throw does not cross the library: it comes out of the call that they are part of.
-// Operators, whose exceptions become the error of the call, see to that by themselves.
-//
-// `get()` of an object is that of the C interface, for what has no form here: backends, and tensors of DLPack.
+// `get()` returns the object of the C interface. Use it for backends and for tensors of DLPack, which have no C++ interface.
 
 #pragma once
 

@@ -137,7 +137,7 @@ fn argument(context: &KernelContext<'_>, index: usize, lent: &mut Scratch) -> Re
         }
         keep(&mut lent.tensors, rl_kind::RL_KIND_TENSOR_LIST, items)
     } else {
-        // Any of the errors would do; the tensor's says why it is no tensor.
+        // Any of the errors would do; the tensor's says why it is not a tensor.
         return Err(no_tensor.into());
     })
 }

@@ -6,38 +6,38 @@
 
 namespace rushlight {
 
-// What is compiled to a method: the path of a `.pt2` file that `torch.export.save` wrote, or its bytes. Or, by itself, a language model
-// as it is published: the path of a folder of Hugging Face, or of a GGUF file; its method is `forward`.
+// The source of a method: the path of a `.pt2` file of `torch.export.save`, or its bytes. A language model is a source, too: the path of a
+// Hugging Face folder or of a GGUF file. Its method is `forward`, and it must be the only source.
 struct Exported {
   std::string method;
   std::string path;
   Bytes bytes = {};
 };
 
-// How programs are compiled.
+// Options of compiling.
 struct CompileOptions {
-  // In the order of priority, such as `cpu` or `cpu:precision=bf16`. None: a portable program, which is compiled for the machine when it
-  // is loaded.
+  // Backends in the order of priority, such as `cpu` or `cpu:precision=bf16`. Empty: a portable program, which is compiled for the machine
+  // when it is loaded.
   std::vector<std::string> backends = {};
-  // Buffers of the same name in several methods are one.
+  // True if buffers with the same name in several methods are one.
   bool share_state = false;
-  // How layers are quantized, by the names of `rushlight quantize --help`, such as `int4` or `8da4w`; empty: not at all.
+  // The quantization of layers, by a name of `rushlight quantize --help`, such as `int4` or `8da4w`; empty: none.
   std::string quantize = {};
   // Number of positions of a language model's KV cache; 0: those of the model, at most 2048.
   size_t max_context_len = 0;
   // Options by name, which replace the fields: `kv_cache`, `embeddings`, `lora_rank` and the others of `rushlight compile --help`.
   NamedOptions named = {};
-  // Ends the compilation early, and the writing of its program: it has to live as long as that.
+  // Ends the compilation, and the writing of its program, early. It must outlive both.
   const Interrupt* interrupt = nullptr;
-  // Is told how far it is, also when the program is written: the stage, and units done of a total, which is 0 if there is no measure. It
-  // is called on any thread, one at a time. What it throws comes out of the call, when that has ended.
+  // Gets the progress of compiling and of writing the program: the stage, the units done, and their total, or 0 if the total is unknown. It
+  // is called on any thread, one at a time. When the call has ended, it throws the exception that this function threw.
   std::function<void(std::string_view stage, uint64_t done, uint64_t total)> on_progress = {};
 };
 
-// A compiled program. Any number of threads may use one, those with `on_progress` one at a time.
+// A compiled program. Any number of threads may use one; with `on_progress`, one at a time.
 class Program {
  public:
-  // The bytes of a `.pte` file, which live as long as the program: `Module::from_bytes` takes them.
+  // The bytes of a `.pte` file, for `Module::from_bytes`. They live as long as the program.
   Bytes bytes() const { return try_bytes().value(); }
   Result<Bytes> try_bytes() const {
     rl_bytes bytes{};
@@ -45,8 +45,7 @@ class Program {
     return status.ok() ? Result<Bytes>(Bytes(bytes.data, bytes.size)) : Result<Bytes>(std::move(status));
   }
 
-  // Writes the file beside its name and then renames it, so that a failure leaves what was there before. It never replaces a file that
-  // the program was compiled from.
+  // Writes a temporary file beside `path` and renames it, so that a failure keeps the old file. It never replaces a source of the program.
   void save(internal::Text path) const { check(try_save(path)); }
   Status try_save(internal::Text path) const {
     Status status(rl_program_save(get(), path.get()));
@@ -70,15 +69,15 @@ class Program {
   Program() : progress_(std::make_unique<Progress>()) {}
   friend Result<Program> try_compile(Span<const Exported> exported, const CompileOptions& options);
 
-  // Freed after the program, which calls it.
+  // Declared first, so that it outlives the program, which calls it.
   std::unique_ptr<Progress> progress_;
   internal::Handle<rl_program, rl_program_free> program_;
 };
 
 // Compiles exported programs, each to a method of one program.
 //
-// `RL_NOT_FOUND`, `RL_ACCESS_FAILED` and `RL_INVALID_PROGRAM` for files, `RL_NOT_SUPPORTED` for what the compiler does not have,
-// `RL_INVALID_STATE` if it was interrupted. The error names the node and its line of Python.
+// `RL_NOT_FOUND`, `RL_ACCESS_FAILED` and `RL_INVALID_PROGRAM` for files, `RL_NOT_SUPPORTED` for operators that the compiler lacks,
+// `RL_INVALID_STATE` for an interrupted compilation. The error names the node and its line of Python.
 inline Result<Program> try_compile(Span<const Exported> exported, const CompileOptions& options = {}) {
   std::vector<rl_exported> sources;
   for (const Exported& source : exported) {
@@ -118,7 +117,7 @@ inline Program compile(std::initializer_list<Exported> exported, const CompileOp
   return try_compile(exported, options).value();
 }
 
-// One file or folder, to the method `forward`.
+// Compiles one file or folder to the method `forward`.
 inline Result<Program> try_compile(internal::Text path, const CompileOptions& options = {}) {
   const Exported exported{"forward", path.get()};
   return try_compile(Span<const Exported>(&exported, 1), options);

@@ -11,7 +11,7 @@ using Tokens = Span<const uint32_t>;
 
 // A message of a conversation.
 struct Message {
-  // `system`, `user`, `assistant`, or another one that the model knows.
+  // `system`, `user`, `assistant`, or another role of the model.
   std::string role;
   std::string content;
 };
@@ -25,15 +25,15 @@ struct Token {
   Span<const double> top_log_probabilities;
 };
 
-// Options of an answer, with the defaults of all languages. It ends when the model ends it, or when the context is full.
+// Options of an answer, with the same defaults in all languages. An answer ends when the model ends it, or when the context is full.
 struct GenerateOptions {
-  // Maximum number of tokens; 0: as many as the context has room for.
+  // Maximum number of tokens; 0: until the context is full.
   size_t max_new_tokens = 0;
-  // Logits are divided by it; 0: the most likely token.
+  // Divisor of the logits; 0: the most likely token.
   float temperature = 0.8f;
   // Keeps the most likely tokens that together have this probability; 0 and 1: all.
   float top_p = 0.95f;
-  // Keeps that many of the most likely tokens; 0: all.
+  // Number of most likely tokens that are kept; 0: all.
   size_t top_k = 40;
   // The same seed gives the same answer.
   uint64_t seed = 0;
@@ -43,7 +43,7 @@ struct GenerateOptions {
   // Options by name, which replace the fields: `min_p`, `mirostat`, `json_schema`, `speculate` and the others of
   // `rushlight llm run --help`.
   NamedOptions named = {};
-  // Gets each token if the option `logprobs` is set. What it throws comes out of the call.
+  // Gets each token if the option `logprobs` is set. The call throws its exception.
   std::function<void(const Token&)> on_token = {};
 };
 
@@ -52,7 +52,7 @@ struct Usage {
   // Tokens of the prompt, without those that the session had already.
   size_t prompt_tokens;
   size_t generated_tokens;
-  // In which the model read the prompt, and in which it read the answer, token by token.
+  // Time of reading the prompt, and of generating the answer.
   std::chrono::nanoseconds prefill;
   std::chrono::nanoseconds decode;
   rl_llm_finish finish;
@@ -63,21 +63,20 @@ using rushlight::internal::Handle;
 
 // A loaded model, which its sessions keep.
 struct Loaded {
-  // Freed after the model, which calls them.
+  // Declared first, so that they outlive the model, which calls them.
   std::shared_ptr<const void> operators;
   Handle<rl_llm, rl_llm_free> llm;
 };
 }  // namespace internal
 
-// One conversation: the tokens so far, and the model's KV cache of them. It is used by one thread at a time, as is its model.
+// One conversation: the tokens so far, and their KV cache. One thread at a time uses a model with all of its sessions.
 class Session {
  public:
-  // Adds the tokens of a prompt and generates an answer, which a function gets as text, piece by piece. It takes a `std::string_view` and
-  // returns nothing, or whether to go on; what it throws comes out of the call. Without a prompt the answer goes on from what the session
-  // has read.
+  // Adds the tokens of a prompt, generates an answer, and passes its text to a function, piece by piece. The function takes a
+  // `std::string_view`. It returns nothing, or false to end the answer. The call throws its exception. Without a prompt, the answer
+  // continues the tokens that the session has read.
   //
-  // `RL_OUT_OF_RESOURCES` if the prompt has more tokens than the context has room for, `RL_INVALID_STATE` for a session whose last call
-  // failed.
+  // `RL_OUT_OF_RESOURCES` for a prompt that does not fit the context, `RL_INVALID_STATE` for a session whose last call failed.
   template <typename Function>
   Usage generate(Tokens prompt, const GenerateOptions& options, Function&& on_text) {
     return try_generate(prompt, options, std::forward<Function>(on_text)).value();
@@ -123,7 +122,7 @@ class Session {
     return usage.ok() ? Result<std::string>(std::move(answer)) : Result<std::string>(std::move(usage).status());
   }
 
-  // Reads tokens, and returns the logits for the token behind them, which live until the next call of this session.
+  // Reads tokens, and returns the logits of the next token. They live until the next call of this session.
   Span<const float> prefill(Tokens tokens) { return try_prefill(tokens).value(); }
   Result<Span<const float>> try_prefill(Tokens tokens) {
     const float* logits = nullptr;
@@ -132,15 +131,15 @@ class Session {
     return status.ok() ? Result<Span<const float>>(Span<const float>(logits, num_logits)) : Result<Span<const float>>(std::move(status));
   }
 
-  // Forgets everything that was read. It also makes a session usable whose last call failed.
+  // Removes all tokens. A session whose last call failed can then be used again.
   void reset() { check(try_reset()); }
   Status try_reset() { return Status(rl_llm_session_reset(loaded_->llm.get(), get())); }
 
-  // Forgets what was read behind the first tokens.
+  // Removes all but the first tokens.
   void rewind(size_t position) { check(try_rewind(position)); }
   Status try_rewind(size_t position) { return Status(rl_llm_session_rewind(loaded_->llm.get(), get(), position)); }
 
-  // The number of tokens that were read.
+  // The number of tokens in the session.
   size_t position() { return try_position().value(); }
   Result<size_t> try_position() {
     size_t position = 0;
@@ -148,7 +147,7 @@ class Session {
     return status.ok() ? Result<size_t>(position) : Result<size_t>(std::move(status));
   }
 
-  // A session that has read the same and goes on by itself.
+  // Makes an independent session with the same tokens.
   Session fork() { return try_fork().value(); }
   Result<Session> try_fork() {
     rl_llm_session* fork = nullptr;
@@ -197,8 +196,8 @@ class Session {
 // A language model with its tokenizer. One thread at a time uses a model and its sessions.
 class Model {
  public:
-  // Loads a `.pte` file that `rushlight compile` or ExecuTorch made. The tokenizer is a path; empty: that which the program carries or that
-  // is beside it.
+  // Loads a `.pte` file of `rushlight compile` or ExecuTorch. `tokenizer` is a path; empty: the tokenizer in the program, or the one beside
+  // it.
   explicit Model(const std::string& path, const std::string& tokenizer = {}, const LoadOptions& options = {})
       : Model(try_load(path, tokenizer, options).value()) {}
   static Result<Model> try_load(const std::string& path, const std::string& tokenizer = {}, const LoadOptions& options = {}) {
@@ -217,13 +216,13 @@ class Model {
     return model;
   }
 
-  // Gives the sessions that are made from now on a LoRA adapter, the folder in which PEFT saved it; empty: none.
+  // Sets the LoRA adapter of later sessions: the folder in which PEFT saved it; empty: none.
   void set_adapter(const std::string& folder, float scale = 1) { check(try_set_adapter(folder, scale)); }
   Status try_set_adapter(const std::string& folder, float scale = 1) {
     return Status(rl_llm_set_adapter(get(), rushlight::internal::or_null(folder), scale));
   }
 
-  // Turns text into tokens; `add_special`: with those that a text begins and ends with.
+  // Converts text to tokens. `add_special` adds the tokens that begin and end a text.
   std::vector<uint32_t> encode(std::string_view text, bool add_special = true) { return try_encode(text, add_special).value(); }
   Result<std::vector<uint32_t>> try_encode(std::string_view text, bool add_special = true) {
     const uint32_t* tokens = nullptr;
@@ -244,11 +243,11 @@ class Model {
   std::vector<uint32_t> chat(const std::vector<Message>& messages) { return try_chat(messages).value(); }
   Result<std::vector<uint32_t>> try_chat(const std::vector<Message>& messages) {
     auto prompt = try_chat_prompt(messages);
-    // The text has its special tokens.
+    // The template's text already has the special tokens.
     return prompt.ok() ? try_encode(*prompt, false) : Result<std::vector<uint32_t>>(std::move(prompt).status());
   }
 
-  // The text of that prompt.
+  // The text of a prompt of messages, by the model's chat template.
   std::string chat_prompt(const std::vector<Message>& messages) { return try_chat_prompt(messages).value(); }
   Result<std::string> try_chat_prompt(const std::vector<Message>& messages) {
     std::vector<rl_llm_message> raw;
@@ -260,7 +259,7 @@ class Model {
     return status.ok() ? Result<std::string>(std::string(prompt.data, prompt.size)) : Result<std::string>(std::move(status));
   }
 
-  // A session that has read nothing yet, and keeps the model.
+  // Makes an empty session, which keeps the model alive.
   Session session() { return try_session().value(); }
   Result<Session> try_session() {
     rl_llm_session* session = nullptr;

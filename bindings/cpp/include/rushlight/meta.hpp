@@ -1,4 +1,4 @@
-// Meta: what a program says of its methods.
+// Meta: the inputs, outputs, backends and memory of a method, from the program.
 
 #pragma once
 
@@ -14,20 +14,20 @@ class ValueInfo {
   // Its name in the exported function; empty if the program records none.
   std::string_view name() const { return info_.name == nullptr ? std::string_view() : std::string_view(info_.name); }
 
-  // For a tensor its element type and sizes, upper bounds where they are dynamic, without elements. For other kinds the value that the
-  // export fixed: an input has to be that one.
+  // For a tensor: its element type and sizes, without elements. Dynamic sizes are upper bounds. For other kinds: the value that the export
+  // fixed, and that an input must have.
   Value value() const { return Value(info_.value); }
 
   // The dimensions of a tensor in the order in memory, from the outermost.
   Span<const uint8_t> dim_order() const { return {info_.dim_order, info_.dim_order == nullptr ? 0 : info_.value.as.tensor.rank}; }
 
-  // The sizes that each dimension of a dynamic input may have; empty for others, and for programs of ExecuTorch's compiler.
+  // The allowed sizes of each dimension of a dynamic input. Empty for static inputs, and for programs of ExecuTorch's compiler.
   Span<const rl_size_range> ranges() const { return {info_.ranges, info_.ranges == nullptr ? 0 : info_.value.as.tensor.rank}; }
 
   // True if sizes may change from call to call.
   bool is_dynamic() const { return info_.is_dynamic; }
 
-  // True if the program planned memory for the tensor: an input is copied there; one that has none is read where it is.
+  // True if the program planned memory for the tensor. Such an input is copied there; others are read in place.
   bool is_memory_planned() const { return info_.is_memory_planned; }
 
  private:
@@ -38,7 +38,7 @@ class ValueInfo {
 // A method of a program. It is independent of the module that it came from; any number of threads may read it.
 class Meta {
  public:
-  // Takes a description of the C interface over.
+  // Takes ownership of a description of the C interface.
   explicit Meta(rl_meta* meta) : meta_(meta, rl_meta_free) {}
 
   std::string_view name() const { return rl_meta_name(get()); }
@@ -55,7 +55,7 @@ class Meta {
   Result<ValueInfo> try_output(size_t index) const { return try_info(rl_meta_output, index); }
   Result<ValueInfo> try_attribute(size_t index) const { return try_info(rl_meta_attribute, index); }
 
-  // Backends that run parts of the method, one name a part; and the full names of the operators that it calls.
+  // The backend of each part of the method, and the full names of the operators that it calls.
   std::vector<std::string_view> backends() const { return names(rl_meta_backend); }
   std::vector<std::string_view> operators() const { return names(rl_meta_operator); }
 

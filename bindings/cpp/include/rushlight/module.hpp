@@ -1,4 +1,4 @@
-// Module: a program whose methods are run; with its options, sessions and interrupts.
+// Module: a loaded program that runs its methods; options, sessions and interrupts of it.
 
 #pragma once
 
@@ -22,8 +22,7 @@ namespace rushlight {
 
 class Module;
 
-// A flag that ends calls early. Any number of threads may set and clear it while others run calls with it; setting it is safe in a
-// signal handler.
+// A flag that ends calls early. Any number of threads may set and clear it while others run calls with it. A signal handler may set it.
 class Interrupt {
  public:
   Interrupt() : Interrupt(try_new().value()) {}
@@ -33,7 +32,7 @@ class Interrupt {
     return status.ok() ? Result<Interrupt>(Interrupt(interrupt)) : Result<Interrupt>(std::move(status));
   }
 
-  // Calls with this interrupt end before their next step with `RL_INVALID_STATE`, until it is cleared.
+  // Calls with this interrupt fail with `RL_INVALID_STATE` before their next step, until it is cleared.
   void set() { rl_interrupt_set(get(), true); }
   void clear() { rl_interrupt_set(get(), false); }
 
@@ -44,7 +43,7 @@ class Interrupt {
   internal::Handle<rl_interrupt, rl_interrupt_free> interrupt_;
 };
 
-// A file of weights that a program does not hold (`.ptd`): its path, or its bytes, which are copied.
+// A `.ptd` file with weights of a program: its path, or its bytes, which are copied.
 struct Data {
   std::string path;
   Bytes bytes = {};
@@ -52,7 +51,7 @@ struct Data {
 
 // An option of a backend: a bool, an int or a string.
 struct BackendOption {
-  // Of any type of integers or text: which of the three it is does not depend on how a standard library converts to a variant.
+  // `given` is a bool, any integer or any text. A template, because standard libraries convert to a variant in different ways.
   template <typename T>
   BackendOption(std::string of, std::string called, const T& given)
       : backend(std::move(of)), name(std::move(called)), value(value_of(given)) {}
@@ -74,8 +73,8 @@ struct BackendOption {
   }
 };
 
-// Options by their names, as those of the C interface and the command line: `set("top_k", 40)`. A list, such as `stop`, gets a value each
-// time.
+// Options by name, as in the C interface and on the command line: `set("top_k", 40)`. To give a list several values, such as `stop`, set
+// it several times.
 class NamedOptions {
  public:
   NamedOptions() = default;
@@ -101,7 +100,7 @@ class NamedOptions {
     }
   }
 
-  // What the C interface takes, which lives as long as the options.
+  // The options for the C interface. They refer to this object, which must outlive them.
   std::vector<rl_option> raw() const {
     std::vector<rl_option> raw;
     for (const auto& [name, value] : values_) {
@@ -114,18 +113,19 @@ class NamedOptions {
   std::vector<std::pair<std::string, std::string>> values_;
 };
 
-// How a program is loaded.
+// Options of loading a program.
 struct LoadOptions {
-  // Mapped by default: the file must not be changed or shortened while it is loaded.
+  // By default the file is mapped. It must not be changed or shortened while it is loaded.
   rl_load_mode mode = RL_LOAD_MMAP;
-  // All methods use one set of planned buffers, and state in planned memory is common to them.
+  // True if all methods use one set of planned buffers, and share the state in them.
   bool share_memory = false;
-  // How many threads a call may use, the caller's among them. 0: as many as the machine runs at once.
+  // Maximum threads of a call, including the caller's; 0: one for each processor.
   size_t threads = 0;
-  // What a portable program is compiled for when its first method is loaded: `auto` (empty), `off`, or a backend with its options, such
-  // as `cpu:precision=bf16`.
+  // The backend that a portable program is compiled for when its first method is loaded: `auto` (also if empty), `off`, or a backend with
+  // its options, such as `cpu:precision=bf16`.
   std::string lower = {};
-  // A folder of the user's own that keeps what was compiled. None: that of the environment variable `RUSHLIGHT_CACHE`; empty: none.
+  // The folder that caches compiled programs. Only the user may have access to it. `std::nullopt`: the folder of the environment variable
+  // `RUSHLIGHT_CACHE`; empty: no cache.
   std::optional<std::string> cache = {};
   // Maximum bytes of memory of one method, and maximum duration of a call; 0: no limit.
   uint64_t memory_limit = 0;
@@ -138,23 +138,23 @@ struct LoadOptions {
   NamedOptions named = {};
 };
 
-// The state of one user of a module, such as a KV cache: code and weights stay in the module. It is used by one thread at a time, and may
+// The state of one user of a module, such as a KV cache. Code and weights stay in the module. One thread at a time uses a session. It may
 // be freed before or after its module.
 class Session {
  public:
-  // `RL_NOT_SUPPORTED` for a program that keeps its state in its own memory rather than in that of a backend.
+  // `RL_NOT_SUPPORTED` for a program whose state is in planned memory instead of a backend's.
   explicit Session(Module& module) : Session(try_new(module).value()) {}
   static Result<Session> try_new(Module& module);
 
-  // Sets all states to what they were at the beginning.
+  // Resets all states to their first values.
   void clear() { check(try_clear()); }
   Status try_clear() { return Status(rl_session_clear(get())); }
 
-  // Forgets everything behind the first positions, where the backends can.
+  // Removes everything after the first `length` positions, if the backends support it.
   void rewind(size_t length) { check(try_rewind(length)); }
   Status try_rewind(size_t length) { return Status(rl_session_rewind(get(), length)); }
 
-  // A session that goes on from the same state on its own.
+  // Makes an independent session that continues from the same state.
   Session fork() { return try_fork().value(); }
   Result<Session> try_fork() {
     rl_session* fork = nullptr;
@@ -175,20 +175,20 @@ struct Event {
   bool begins;
   // Index of the instruction.
   size_t instruction;
-  // Of the method, operator or backend; it lives for the callback.
+  // Name of the method, operator or backend. It lives until the callback returns.
   std::string_view name;
 };
 
-// How a method is run.
+// Options of a call.
 struct RunOptions {
-  // The state that is used in place of the module's own.
+  // The state of the call, instead of the module's own.
   Session* session = nullptr;
   const Interrupt* interrupt = nullptr;
-  // Receives the events of the call, on its thread. What it throws comes out of the call, when that has ended.
+  // Receives the events of the call, on its thread. When the call has ended, it throws the exception that this function threw.
   std::function<void(const Event&)> on_event = {};
 
-  // Has an output copied to memory of the caller's, row-major, which has to be large enough and of its element type. Sizes are those of
-  // the output that the call returns.
+  // Copies an output to `memory`, row-major. `memory` must be large enough, and have the output's element type. The output that the call
+  // returns has the sizes.
   template <typename T>
   void write_to(size_t output, Span<T> memory) {
     static_assert(!std::is_const_v<T>, "rushlight: outputs are written to this memory, which cannot be const");
@@ -208,8 +208,8 @@ struct RunOptions {
   std::vector<rl_value> outputs_ = {};
 };
 
-// What a method returned: views of the module's memory, or of an input that the method returns as it is. They live until the module is
-// used next.
+// The results of a call: views of the module's memory, or of an input that the method returns unchanged. They are valid until the next
+// use of the module.
 class Outputs {
  public:
   Outputs(const rl_value* values, size_t size, rl_module* module, const char* method)
@@ -217,7 +217,7 @@ class Outputs {
 
   size_t size() const { return size_; }
 
-  // `RL_INVALID_ARGUMENT` for an index that is too large, `RL_NOT_FOUND` for a name that no output has.
+  // `RL_INVALID_ARGUMENT` for an index that is too large, `RL_NOT_FOUND` for a name without an output.
   Value operator[](size_t index) const { return try_at(index).value(); }
   Value operator[](std::string_view name) const { return try_at(name).value(); }
   Value operator[](const char* name) const { return try_at(name).value(); }
@@ -255,7 +255,7 @@ class Outputs {
 
 namespace internal {
 
-// Options as those of the C interface, which refer to what stands here and in the options.
+// Options in the form of the C interface. They refer to this object and to the `LoadOptions`.
 class LoadArguments {
  public:
   explicit LoadArguments(const LoadOptions& options) {
@@ -287,7 +287,7 @@ class LoadArguments {
     raw_.num_named = named_.size();
   }
 
-  // Calls a function of the C interface with them, unless they are wrong.
+  // Calls a function of the C interface with the options, if they are valid.
   template <typename Load>
   Status pass_to(Load&& load) const {
     return status_.ok() ? Status(load(&raw_)) : status_;
@@ -303,14 +303,15 @@ class LoadArguments {
 
 }  // namespace internal
 
-// A program whose methods are run. They are loaded when they are first used, and keep their state between calls.
+// A loaded program. A method is loaded at its first use, and keeps its state between calls.
 //
-// One thread at a time uses a module: a call that comes while another one runs fails with `RL_INVALID_STATE`. For several threads at
-// once, each loads its own module: they share the mapped file.
+// One thread at a time uses a module. A call fails with `RL_INVALID_STATE` while another one runs. To run on several threads at once, load
+// a module for each; they share the mapped file.
 class Module {
  public:
-  // Loads a `.pte` file. `RL_NOT_FOUND` and `RL_ACCESS_FAILED` for the file, `RL_INVALID_PROGRAM` for what is in it. What methods need,
-  // such as operators, is found when they are loaded.
+  // Loads a `.pte` file. Operators and backends are looked up when a method is loaded.
+  //
+  // `RL_NOT_FOUND` and `RL_ACCESS_FAILED` for the file, `RL_INVALID_PROGRAM` for its content.
   explicit Module(internal::Text path, const LoadOptions& options = {}) : Module(try_load(path, options).value()) {}
   static Result<Module> try_load(internal::Text path, const LoadOptions& options = {}) {
     rl_module* module = nullptr;
@@ -319,7 +320,7 @@ class Module {
     return made(std::move(status), module, options);
   }
 
-  // Of the bytes of a file, which are copied.
+  // Loads the bytes of a file, which are copied.
   static Module from_bytes(Bytes bytes, const LoadOptions& options = {}) { return try_from_bytes(bytes, options).value(); }
   static Result<Module> try_from_bytes(Bytes bytes, const LoadOptions& options = {}) {
     rl_module* module = nullptr;
@@ -328,8 +329,8 @@ class Module {
     return made(std::move(status), module, options);
   }
 
-  // Of the bytes of a file where they are, which should be aligned to 16. They must not change while there is a copy of `owner`, which the
-  // module keeps as long as it uses them.
+  // Loads the bytes of a file without a copy. They should be aligned to 16. The module keeps a copy of `owner` as long as it uses the
+  // bytes. They must not change while such a copy exists.
   static Module borrow(Bytes bytes, std::shared_ptr<const void> owner, const LoadOptions& options = {}) {
     return try_borrow(bytes, std::move(owner), options).value();
   }
@@ -343,7 +344,7 @@ class Module {
     return made(std::move(status), module, options);
   }
 
-  // Runs the method `forward` with tensors, numbers and strings in its order: `forward(image, 0.5)`.
+  // Runs the method `forward` with tensors, numbers and strings, in the order of its inputs: `forward(image, 0.5)`.
   template <typename... Inputs>
   Outputs forward(const Inputs&... inputs) {
     const rl_value* outputs = nullptr;
@@ -359,12 +360,12 @@ class Module {
     return status.ok() ? Result<Outputs>(Outputs(outputs, num_outputs, get(), "forward")) : Result<Outputs>(std::move(status));
   }
 
-  // Runs a method. Inputs are views, which have to stay as they are until the call returns: the method reads one where it is if the
-  // program planned no memory for it and its strides and alignment are those that the program expects; else it is copied, once.
+  // Runs a method. Inputs are views, which must not change until the call returns. An input is read in place if the program planned no
+  // memory for it, and if it has the strides and the alignment that the program expects. Otherwise it is copied once.
   //
-  // `RL_INVALID_ARGUMENT` and `RL_INVALID_TYPE` for inputs that do not fit, `RL_INVALID_STATE` for a call that was interrupted,
-  // `RL_OUT_OF_RESOURCES` for one that took too long, and those of loading the method. The method can be run again after an error; state
-  // may have been changed or not.
+  // `RL_INVALID_ARGUMENT` and `RL_INVALID_TYPE` for inputs that the method does not accept, `RL_INVALID_STATE` for an interrupted call,
+  // `RL_OUT_OF_RESOURCES` for one that exceeds the time limit, and the errors of loading the method. The method can be run again after an
+  // error, which may have changed the state.
   Outputs run(internal::Text method, std::initializer_list<Input> inputs = {}) {
     return try_run(method, Span<const Input>(inputs.begin(), inputs.size()), nullptr).value();
   }
@@ -384,7 +385,7 @@ class Module {
     return try_run(method, inputs, &options);
   }
 
-  // The names of the methods, in the file's order, which live as long as the module.
+  // The names of the methods, in the order of the file. They live as long as the module.
   std::vector<std::string_view> methods() const {
     std::vector<std::string_view> names;
     while (const char* name = rl_module_method(get(), names.size())) {
@@ -401,11 +402,11 @@ class Module {
     return status.ok() ? Result<Meta>(Meta(meta)) : Result<Meta>(std::move(status));
   }
 
-  // Loads a method now rather than with its first call. The first also compiles a portable program for this machine.
+  // Loads a method now instead of at its first call. The first load also compiles a portable program for this machine.
   void load_method(internal::Text method) { check(try_load_method(method)); }
   Status try_load_method(internal::Text method) { return Status(rl_module_load_method(get(), method.get())); }
 
-  // Frees a method and its state. It is loaded again when it is next used.
+  // Frees a method and its state. The next use loads it again.
   void unload_method(internal::Text method) { check(try_unload_method(method)); }
   Status try_unload_method(internal::Text method) { return Status(rl_module_unload_method(get(), method.get())); }
 
@@ -418,7 +419,7 @@ class Module {
         [&](const rl_load_options* raw) { return rl_module_set_option(get(), raw->backend_options); });
   }
 
-  // Copies a parameter or buffer of a method, by its name in the exported module. It is the module's until the next call of this function.
+  // Copies a parameter or buffer of a method, by its name in the exported module. The copy lives until the next call of this function.
   Value attribute(internal::Text method, internal::Text name) { return try_attribute(method, name).value(); }
   Result<Value> try_attribute(internal::Text method, internal::Text name) {
     rl_value value{};
@@ -430,8 +431,8 @@ class Module {
   rl_module* get() const { return module_.get(); }
 
  private:
-  // Calls of so many inputs allocate nothing.
-  static constexpr size_t FEW = 8;
+  // Maximum inputs of a call that allocates nothing.
+  static constexpr size_t MAX_INPUTS_ON_STACK = 8;
 
   Module(rl_module* module, const LoadOptions& options) : module_(module) {
     if (options.registry != nullptr) {
@@ -443,7 +444,7 @@ class Module {
     return status.ok() ? Result<Module>(Module(module, options)) : Result<Module>(std::move(status));
   }
 
-  // Without the copies of sizes that an `Input` makes.
+  // Runs `forward` without the copies of sizes that an `Input` makes.
   template <typename... Inputs>
   Status run_forward(const rl_value*& outputs, size_t& num_outputs, const Inputs&... inputs) {
     static_assert((... && !std::is_same_v<Inputs, Input>), "rushlight: `run` takes inputs with names");
@@ -455,9 +456,9 @@ class Module {
   }
 
   Result<Outputs> try_run(internal::Text method, Span<const Input> inputs, const RunOptions* options) {
-    if (inputs.size() <= FEW) {
-      rl_value values[FEW];
-      const char* names[FEW];
+    if (inputs.size() <= MAX_INPUTS_ON_STACK) {
+      rl_value values[MAX_INPUTS_ON_STACK];
+      const char* names[MAX_INPUTS_ON_STACK];
       return run_with(method, inputs, values, names, options);
     }
     std::vector<rl_value> values(inputs.size());
@@ -512,7 +513,7 @@ class Module {
     }
   };
 
-  // Freed after the module, which calls them.
+  // The functions of the registry. Declared first, so that they outlive the module, which calls them.
   std::shared_ptr<const void> operators_;
   internal::Handle<rl_module, rl_module_free> module_;
 };

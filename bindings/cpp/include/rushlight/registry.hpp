@@ -1,4 +1,4 @@
-// Registry: operators of the caller's, as functions of C++.
+// Registry: the caller's operators, as C++ functions.
 
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace rushlight {
 
-// The arguments of one call of an operator, by their position in its schema. What it hands out lives until the operator returns.
+// The arguments of one call of an operator, by their position in its schema. They live until the operator returns.
 class Kernel {
  public:
   explicit Kernel(rl_kernel_context* context) : context_(context) {}
@@ -17,7 +17,7 @@ class Kernel {
   // Number of arguments, outputs included.
   size_t num_arguments() const { return rl_kernel_num_arguments(context_); }
 
-  // An argument that is no output.
+  // An argument that is not an output.
   Value argument(size_t index) const { return try_argument(index).value(); }
   Result<Value> try_argument(size_t index) const {
     rl_value value{};
@@ -36,7 +36,7 @@ class Kernel {
     return value.ok() ? value->template try_tensor<T>() : Result<Tensor<const T>>(std::move(value).status());
   }
 
-  // Gives an output its sizes and hands it out to be written, once in a call.
+  // Sets the sizes of an output and returns it for writing. Call it once for each output.
   template <typename T>
   Tensor<T> output(size_t index, const Sizes& sizes) const {
     return try_output<T>(index, sizes).value();
@@ -55,8 +55,8 @@ class Kernel {
   rl_kernel_context* context_;
 };
 
-// Operators that modules are loaded with, besides the built-in ones. Modules keep what they use of it; any number of threads may use one
-// at once.
+// Operators besides the built-in ones, for loading modules. Modules keep the operators that they use. Any number of threads may use a
+// registry at once.
 class Registry {
  public:
   Registry() : Registry(try_new().value()) {}
@@ -67,8 +67,8 @@ class Registry {
   }
 
   // Adds an operator by the name of its out variant, such as `example::twice.out`, with the number of its arguments, outputs included.
-  // The function takes a `Kernel&`. It returns nothing, and throws if it fails; or returns a Status. It is called on the thread that
-  // runs the method, by several at once if several modules run, and cannot use the module that calls it.
+  // The function takes a `Kernel&`. It returns a Status, or returns nothing and throws if it fails. It is called on the thread that runs
+  // the method, and by several threads at once if several modules run. It cannot use the module that calls it.
   template <typename Function>
   void add_operator(internal::Text name, uint32_t num_arguments, Function function, uint32_t num_outputs = 1) {
     check(try_add_operator(name, num_arguments, std::move(function), num_outputs));
@@ -93,7 +93,7 @@ class Registry {
       return internal::guarded([&] { return (*static_cast<std::function<Status(Kernel&)>*>(user_data))(arguments); });
     };
     const std::lock_guard<std::mutex> lock(shared_->mutex);
-    // Kept before the library refers to it.
+    // Stored first, because the library then refers to it.
     shared_->kernels.push_back(std::move(kernel));
     Status status(rl_registry_add_operator(shared_->registry.get(), &op));
     if (!status.ok()) {
@@ -102,17 +102,17 @@ class Registry {
     return status;
   }
 
-  // For `rl_registry_add_backend`, which has no form of its own here.
+  // For `rl_registry_add_backend`, which has no C++ interface.
   rl_registry* get() const { return shared_->registry.get(); }
 
-  // What modules keep.
+  // The functions, which modules keep alive.
   std::shared_ptr<const void> shared() const { return shared_; }
 
  private:
   explicit Registry(rl_registry* registry) : shared_(std::make_shared<Shared>()) { shared_->registry.reset(registry); }
 
   struct Shared {
-    // Of the kernels; the library has one for what is in the registry.
+    // Guards the list of kernels. The library has its own lock for the registry.
     std::mutex mutex;
     std::vector<std::unique_ptr<std::function<Status(Kernel&)>>> kernels;
     internal::Handle<rl_registry, rl_registry_free> registry;

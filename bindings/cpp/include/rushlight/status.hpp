@@ -1,4 +1,4 @@
-// Status, Error and Result: why a call failed, and how that is handed on.
+// Status, Error and Result: the success or failure of a call, as a value or an exception.
 
 #pragma once
 
@@ -22,17 +22,17 @@
 
 namespace rushlight {
 
-// Success, or what went wrong, where, what was expected, what came and what to do about it. Texts are empty where nothing is known,
-// and live as long as the status and its copies, which share it. It never changes: any number of threads may read it.
+// Success, or an error: its message, place, expected and actual values, and a hint. Unknown texts are empty. Texts live as long as the
+// status and its copies, which share them. A status never changes, so any number of threads may read it.
 class [[nodiscard]] Status {
  public:
   // Success.
   Status() = default;
 
-  // A failure, for an operator to return.
+  // An error that an operator returns.
   Status(rl_code code, const std::string& message) : Status(rl_status_new(code, message.c_str())) {}
 
-  // Takes a status of the C interface over.
+  // Takes ownership of a status of the C interface.
   explicit Status(rl_status* status) {
     // Success allocates nothing.
     if (status != nullptr) {
@@ -43,25 +43,25 @@ class [[nodiscard]] Status {
   bool ok() const { return status_ == nullptr; }
   explicit operator bool() const { return ok(); }
 
-  // `RL_OK`, or why it failed. A newer library may have other codes than those of the header.
+  // `RL_OK` or the code of the error. A newer library may have codes that the header lacks.
   rl_code code() const { return static_cast<rl_code>(rl_status_code(get())); }
 
-  // What went wrong, in one line.
+  // The error in one line.
   std::string_view message() const { return view(rl_status_message(get())); }
 
-  // Where, such as an input or an instruction with its line of Python.
+  // The place of the error, such as an input, or an instruction with its line of Python.
   std::string_view site() const { return view(rl_status_site(get())); }
 
   std::string_view expected() const { return view(rl_status_expected(get())); }
   std::string_view got() const { return view(rl_status_got(get())); }
 
-  // What to do about it.
+  // A hint: how to mend the error.
   std::string_view hint() const { return view(rl_status_hint(get())); }
 
-  // All of it in several lines, for people.
+  // The whole error in several lines, for people.
   std::string_view text() const { return view(rl_status_text(get())); }
 
-  // Full names of the operators that a program needs and that are not there.
+  // Full names of the operators that the program needs and the library lacks.
   std::vector<std::string_view> missing_operators() const {
     std::vector<std::string_view> names;
     while (const char* name = rl_status_missing_operator(get(), names.size())) {
@@ -70,7 +70,7 @@ class [[nodiscard]] Status {
     return names;
   }
 
-  // The system's number of the reason why a file could not be accessed; 0 for other errors.
+  // The system's error number for a file that could not be accessed; 0 for other errors.
   int os_error() const { return rl_status_os_error(get()); }
 
   const rl_status* get() const { return status_.get(); }
@@ -81,19 +81,19 @@ class [[nodiscard]] Status {
   std::shared_ptr<rl_status> status_;
 };
 
-// What functions throw. Copies share the status.
+// The exception of all functions. Copies share the status.
 class Error : public std::exception {
  public:
   explicit Error(Status status) : status_(std::move(status)) {}
 
-  // A move copies, so that no error is without its status.
+  // A move copies, so that every error keeps its status.
   Error(const Error&) = default;
   Error& operator=(const Error&) = default;
 
   const Status& status() const { return status_; }
   rl_code code() const { return status_.code(); }
 
-  // All of it in several lines.
+  // The whole error in several lines.
   const char* what() const noexcept override {
     const char* text = rl_status_text(status_.get());
     return text == nullptr ? "an error without a status" : text;
@@ -103,7 +103,7 @@ class Error : public std::exception {
   Status status_;
 };
 
-// Throws a failure. Without exceptions it is printed, and the process ends.
+// Throws an error. Without exceptions, prints it and ends the process.
 [[noreturn]] inline void raise(Status failure) {
 #if RUSHLIGHT_EXCEPTIONS
   throw Error(std::move(failure));
@@ -113,14 +113,14 @@ class Error : public std::exception {
 #endif
 }
 
-// Throws if it is a failure.
+// Throws if the status is an error.
 inline void check(Status status) {
   if (!status.ok()) {
     raise(std::move(status));
   }
 }
 
-// A value, or why there is none.
+// A value, or the error that prevented it.
 template <typename T>
 class [[nodiscard]] Result {
  public:
@@ -148,7 +148,7 @@ class [[nodiscard]] Result {
     return std::move(*value_);
   }
 
-  // The value, which has to be there.
+  // The value, which must exist.
   T& operator*() { return *value_; }
   T* operator->() { return &*value_; }
   const T& operator*() const { return *value_; }
@@ -167,7 +167,7 @@ class [[nodiscard]] Result {
 
 namespace internal {
 
-// What a callback throws may not cross the library: it is kept until the library has returned.
+// Catches the exception of a callback, which may not cross the library, and rethrows it when the library has returned.
 class Caught {
  public:
   // Returns false if the callback threw.
@@ -202,10 +202,10 @@ class Caught {
 #endif
 };
 
-// A failure for the library, which frees it, and reads nothing but the code and the message.
+// An error for the library, which frees it. It reads only the code and the message.
 inline rl_status* given_away(const Status& failure) { return rl_status_new(failure.code(), rl_status_message(failure.get())); }
 
-// Runs what returns a Status, and makes one of what it throws, which is never success.
+// Runs a function that returns a Status. An exception becomes a Status that is an error.
 template <typename F>
 rl_status* guarded(F&& call) noexcept {
   const auto returned = [&] {
@@ -227,7 +227,7 @@ rl_status* guarded(F&& call) noexcept {
 #endif
 }
 
-// A NUL-terminated text that is borrowed for a call.
+// A NUL-terminated text that a call borrows.
 class Text {
  public:
   Text(const char* text) : text_(text) {}
@@ -243,7 +243,7 @@ struct FreeWith {
   void operator()(T* object) const { free(object); }
 };
 
-// An object of the C interface that is freed once.
+// Owns an object of the C interface, and frees it.
 template <typename T, void (*free)(T*)>
 using Handle = std::unique_ptr<T, FreeWith<T, free>>;
 

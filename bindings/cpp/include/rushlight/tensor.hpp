@@ -1,4 +1,4 @@
-// Tensors and values: views of memory that somebody else owns. Nothing here copies elements but `to_vector`.
+// Tensors and values: views of the caller's or the module's memory. Only `to_vector` copies elements.
 
 #pragma once
 
@@ -13,14 +13,14 @@
 
 namespace rushlight {
 
-// A contiguous view, as std::span of C++20, to which it converts.
+// A contiguous view, like std::span of C++20. It converts to one.
 template <typename T>
 class Span {
  public:
   Span() = default;
   Span(T* data, size_t size) : data_(data), size_(size) {}
 
-  // Of a vector, an array, a std::span and the like, which has to outlive it.
+  // A view of a vector, an array, a std::span or the like, which must outlive it.
   template <typename Container, typename = std::enable_if_t<std::is_convertible_v<
                                     decltype(std::data(std::declval<Container&>())), T*>>>
   Span(Container&& elements) : data_(std::data(elements)), size_(std::size(elements)) {}
@@ -37,13 +37,13 @@ class Span {
   size_t size_ = 0;
 };
 
-// Bytes that are borrowed, such as those of a file.
+// A view of bytes, such as those of a file.
 class Bytes {
  public:
   Bytes() = default;
   Bytes(const void* data, size_t size) : data_(data), size_(size) {}
 
-  // Of a container of elements of one byte.
+  // A view of a container whose elements have one byte.
   template <typename Container, typename Element = decltype(*std::data(std::declval<const Container&>())),
             typename = std::enable_if_t<sizeof(Element) == 1>>
   Bytes(const Container& bytes) : data_(std::data(bytes)), size_(std::size(bytes)) {}
@@ -56,7 +56,7 @@ class Bytes {
   size_t size_ = 0;
 };
 
-// Sizes or strides, from the outermost dimension, of any integers: `{1, 3, height, width}`.
+// Sizes or strides, from the outermost dimension: `{1, 3, height, width}`. The integers may have any type.
 class Sizes {
  public:
   // Maximum number of dimensions.
@@ -69,7 +69,7 @@ class Sizes {
     ((sizes_[dim++] = static_cast<int64_t>(sizes)), ...);
   }
 
-  // One more than the maximum is kept, for the library to refuse.
+  // Longer lists are cut to `MAX_RANK + 1` sizes, which the library refuses.
   template <typename Element>
   Sizes(Span<Element> sizes) : rank_(std::min(sizes.size(), MAX_RANK + 1)) {
     std::transform(sizes.begin(), sizes.begin() + rank_, sizes_, [](auto size) { return static_cast<int64_t>(size); });
@@ -96,7 +96,7 @@ class Sizes {
  private:
   void copy(const Sizes& other) {
 #if defined(__GNUC__) && !defined(__clang__)
-// It does not see that only what is set is read.
+// GCC does not see that only initialized sizes are read.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
@@ -109,11 +109,11 @@ class Sizes {
   }
 
   size_t rank_;
-  // Only as many as the rank are set and copied, since this is part of each call.
+  // Only the first `rank_` are initialized and copied, because every call copies sizes.
   int64_t sizes_[MAX_RANK + 1];
 };
 
-// The element type that a type of C++ is. A half of your own is one by a specialization:
+// The element type of a C++ type. Specialize it for your own type of f16:
 // `template <> struct rushlight::ElementType<Half> : std::integral_constant<rl_dtype, RL_DTYPE_FLOAT16> {};`
 template <typename T, typename = void>
 struct ElementType {
@@ -143,19 +143,19 @@ struct ElementType<T, std::enable_if_t<std::is_integral_v<T>>>
 template <typename T>
 inline constexpr rl_dtype dtype_of = ElementType<std::remove_cv_t<T>>::value;
 
-// Elements of one type with sizes: a view, which owns no elements. `Tensor image(pixels, {1, 3, 224, 224});` of a vector.
+// A view of elements with sizes. For a vector: `Tensor image(pixels, {1, 3, 224, 224});`
 template <typename T>
 class Tensor {
  public:
-  // Row-major elements. Whether they are as many as the sizes say, the library checks.
+  // A view of row-major elements. The library checks their number against the sizes.
   Tensor(T* data, size_t size, const Sizes& sizes) : data_(data), size_(size), sizes_(sizes), strides_() {}
   Tensor(Span<T> elements, const Sizes& sizes) : Tensor(elements.data(), elements.size(), sizes) {}
 
-  // Of a vector, an array, a std::span and the like, which has to outlive it.
+  // A view of a vector, an array, a std::span or the like, which must outlive it.
   template <typename Container, typename = decltype(Span<T>(std::declval<Container&>()))>
   Tensor(Container& elements, const Sizes& sizes) : Tensor(Span<T>(elements), sizes) {}
 
-  // The same elements with other distances between neighbours, in elements and not negative.
+  // The same elements with these strides, in elements. Strides cannot be negative.
   Tensor with_strides(const Sizes& strides) const {
     Tensor strided = *this;
     strided.strides_ = strides;
@@ -165,7 +165,7 @@ class Tensor {
 
   T* data() const { return data_; }
 
-  // Elements from the first to the last in memory: of a row-major tensor all of them.
+  // Number of elements from the first to the last in memory, including gaps between them.
   size_t size() const { return size_; }
   const Sizes& sizes() const { return sizes_; }
   size_t rank() const { return sizes_.size(); }
@@ -179,7 +179,7 @@ class Tensor {
   T* end() const { return data_ + size_; }
   T& operator[](size_t place) const { return data_[place]; }
 
-  // The element of an index, which is not checked: `logits(0, token)`.
+  // The element at an index: `logits(0, token)`. The index is not checked.
   template <typename... Integers>
   T& operator()(Integers... index) const {
     const Sizes at(index...);
@@ -213,7 +213,7 @@ class Tensor {
     return elements;
   }
 
-  // As a value of the C interface, which refers to the sizes of this tensor.
+  // The tensor as a value of the C interface. It refers to the sizes of this object.
   rl_value raw() const& {
     rl_value value{};
     value.kind = RL_KIND_TENSOR;
@@ -239,7 +239,7 @@ namespace internal {
 template <typename T>
 Status is_tensor_of(const rl_value& value) {
   if (value.kind != RL_KIND_TENSOR) {
-    return Status(RL_INVALID_TYPE, "the value is no tensor but of kind " + std::to_string(value.kind));
+    return Status(RL_INVALID_TYPE, "the value is not a tensor but of kind " + std::to_string(value.kind));
   }
   const uint32_t dtype = value.as.tensor.dtype;
   if (dtype != dtype_of<T>) {
@@ -258,7 +258,7 @@ Tensor<T> view_of(const rl_tensor& raw) {
   return tensor;
 }
 
-// A tensor of a value, or why it is none.
+// The tensor of a value, or the reason why it is not one.
 template <typename T>
 Result<Tensor<T>> tensor_of(const rl_value& value) {
   Status status = is_tensor_of<T>(value);
@@ -267,8 +267,8 @@ Result<Tensor<T>> tensor_of(const rl_value& value) {
 
 }  // namespace internal
 
-// A value that is read: an output of a method, an argument of an operator, or what an export fixed. It lives as long as that of which
-// it comes.
+// A value to read: an output of a method, an argument of an operator, or a value that the export fixed. It lives as long as the object
+// that returned it.
 class Value {
  public:
   Value() : value_() {}
@@ -278,7 +278,7 @@ class Value {
   bool is_none() const { return kind() == RL_KIND_NONE; }
   bool is_tensor() const { return kind() == RL_KIND_TENSOR; }
 
-  // Of a tensor, whose element type need not be known.
+  // Properties of a tensor. The element type need not be known.
   rl_dtype dtype() const { return try_dtype().value(); }
   Span<const int64_t> sizes() const { return try_sizes().value(); }
   Bytes bytes() const { return try_bytes().value(); }
@@ -292,7 +292,7 @@ class Value {
     return read(RL_KIND_TENSOR, "a tensor", [](const rl_value_as& as) { return Bytes(as.tensor.data, as.tensor.nbytes); });
   }
 
-  // A tensor of this element type; `RL_INVALID_TYPE` for another one, and for what is none.
+  // A tensor of this element type; `RL_INVALID_TYPE` for any other value.
   template <typename T>
   Tensor<const T> tensor() const {
     check(internal::is_tensor_of<T>(value_));
@@ -303,7 +303,7 @@ class Value {
     return internal::tensor_of<const T>(value_);
   }
 
-  // Numbers, bools and strings; `RL_INVALID_TYPE` for other kinds.
+  // A number, bool or string; `RL_INVALID_TYPE` for a value of another kind.
   int64_t to_int() const { return try_to_int().value(); }
   double to_double() const { return try_to_double().value(); }
   bool to_bool() const { return try_to_bool().value(); }
@@ -350,11 +350,11 @@ class Value {
   rl_value value_;
 };
 
-// A value that is given: an input of a method, or the value of an option; with a name where it is given by that. Elements and texts
-// are borrowed. `forward(image, 0.5)`, `run("forward", {{"input_ids", ids}, {"attention_mask", mask}})`.
+// An input of a method, with an optional name: `forward(image, 0.5)`, `run("forward", {{"input_ids", ids}, {"attention_mask", mask}})`.
+// Also the value of an option. Elements and texts are borrowed.
 class Input {
  public:
-  // None.
+  // The value None.
   Input(std::nullptr_t = nullptr) : value_(), sizes_(), strides_() {}
 
   template <typename T>
@@ -385,7 +385,7 @@ class Input {
     }
   }
 
-  // By the name that `Meta` has; of several inputs either all have one or none has.
+  // An input by its name in `Meta`. Either all inputs of a call have names, or none.
   template <typename T>
   Input(const char* name, const T& value) : Input(value) {
     name_ = name;
@@ -393,7 +393,7 @@ class Input {
 
   const char* name() const { return name_; }
 
-  // As a value of the C interface, which refers to the sizes of this input.
+  // The input as a value of the C interface. It refers to the sizes of this object.
   rl_value raw() const {
     rl_value value = value_;
     if (value.kind == RL_KIND_TENSOR) {
@@ -429,8 +429,8 @@ class Input {
 
 namespace internal {
 
-// What is lent to a call: a tensor as it is; of everything else an `Input`, with sizes of its own, since those of an output are gone when
-// its module is used next.
+// An argument in the form that a call borrows: a tensor as it is, and anything else as an `Input`. That copies the sizes: those of an
+// output are invalid after the next use of its module.
 template <typename T>
 const Tensor<T>& lent(const Tensor<T>& tensor) {
   return tensor;

@@ -1,4 +1,4 @@
-// A program in memory, which has to outlive the module and to stay as it is.
+// A program in memory. The bytes must outlive the module, and must not change.
 
 #pragma once
 

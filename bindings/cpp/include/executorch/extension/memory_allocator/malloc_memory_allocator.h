@@ -1,4 +1,4 @@
-// See `runtime/core/memory_allocator.h`: making one does not compile.
+// Not supported: constructing one does not compile. See `runtime/core/memory_allocator.h`.
 
 #pragma once
 

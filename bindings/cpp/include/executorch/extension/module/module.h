@@ -1,8 +1,8 @@
-// A program whose methods are run, with ExecuTorch's interface.
+// `Module`, a loaded program, with ExecuTorch's interface.
 //
-// What is different: programs are checked whole in any case; portable ones are compiled for this machine when they are loaded; and
-// what an error says besides its code is logged. Allocators, tracers, kernels of the caller's and `program()` are not served, and do
-// not compile: each says what to use in its place.
+// Differences from ExecuTorch: programs are always verified completely. Portable programs are compiled for this machine when they are
+// loaded. The details of an error are logged. Allocators, tracers, the caller's kernels and `program()` are not supported: using them
+// does not compile, and the message names the replacement.
 
 #pragma once
 
@@ -42,7 +42,7 @@ class Module {
                   std::unique_ptr<runtime::MemoryAllocator> = nullptr, bool share_memory_arenas = false)
       : Module(file_path, std::vector<std::string>{}, load_mode, nullptr, nullptr, nullptr, share_memory_arenas) {}
 
-  // With a file of weights that the program does not hold.
+  // Loads a program with a `.ptd` file of weights.
   explicit Module(const std::string& file_path, const std::string& data_map_path, LoadMode load_mode = LoadMode::File,
                   std::unique_ptr<runtime::EventTracer> = nullptr, std::unique_ptr<runtime::MemoryAllocator> = nullptr,
                   std::unique_ptr<runtime::MemoryAllocator> = nullptr, bool share_memory_arenas = false)
@@ -72,7 +72,7 @@ class Module {
   Module& operator=(const Module&) = delete;
   virtual ~Module() = default;
 
-  // Errors: `NotFound` and `AccessFailed` for the file, `InvalidProgram` for what is in it.
+  // Errors: `NotFound` and `AccessFailed` for the file, `InvalidProgram` for its content.
   ET_NODISCARD virtual runtime::Error load(Program::Verification = Program::Verification::Minimal) {
     if (is_loaded()) {
       return runtime::Error::Ok;
@@ -105,8 +105,7 @@ class Module {
     return error;
   }
 
-  // Options that a backend does not have, or of one that is not there, are logged and left out, as are those of ExecuTorch's
-  // backends.
+  // Unknown options, and options of unknown backends such as ExecuTorch's, are logged and ignored.
   ET_NODISCARD virtual runtime::Error load(const LoadBackendOptionsMap& options,
                                            Program::Verification verification = Program::Verification::Minimal) {
     const runtime::Error error = load(verification);
@@ -183,7 +182,7 @@ class Module {
     return runtime::Error::NotSupported;
   }
 
-  // Returns whether the method was loaded. Its outputs are gone.
+  // Returns true if the method was loaded. Its outputs become invalid.
   bool unload_method(const std::string& method_name) {
     const auto known = methods_.find(method_name);
     if (known == methods_.end()) {
@@ -209,9 +208,9 @@ class Module {
     return error == runtime::Error::Ok ? runtime::Result<MethodMeta>(MethodMeta(meta)) : runtime::Result<MethodMeta>(error);
   }
 
-  // Runs a method. Inputs that are not given, or are none, are those of `set_input`. Tensors are read where they are.
+  // Runs a method. Inputs that are missing or None are those of `set_input`. Tensors are read in place.
   //
-  // Errors: those of loading; `InvalidArgument` and `InvalidType` for inputs that do not fit.
+  // Errors: those of loading; `InvalidArgument` and `InvalidType` for inputs that the method does not accept.
   ET_NODISCARD virtual runtime::Result<std::vector<runtime::EValue>> execute(const std::string& method_name,
                                                                               const std::vector<runtime::EValue>& inputs) {
     const auto found = loaded(method_name);
@@ -231,7 +230,7 @@ class Module {
     if (last_ != nullptr && last_ != &method) {
       keep_outputs();
     }
-    // An input may be an output of the last call, whose memory the next one writes.
+    // An input may be an output of the last call. This call writes the memory of that.
     std::vector<std::vector<uint8_t>> copies;
     if (last_ == &method) {
       for (rl_value& value : values) {
@@ -305,7 +304,7 @@ class Module {
   }
   ET_NODISCARD runtime::Result<std::vector<runtime::EValue>> forward() { return execute("forward"); }
 
-  // Sets an input for all calls that are not given another one. Its data are copied.
+  // Sets an input for all calls without one at this index. Its data are copied.
   ET_NODISCARD runtime::Error set_input(const std::string& method_name, const runtime::EValue& input, size_t index) {
     const auto found = loaded(method_name);
     if (!found.ok()) {
@@ -336,9 +335,9 @@ class Module {
   }
   ET_NODISCARD runtime::Error set_inputs(const std::vector<runtime::EValue>& inputs) { return set_inputs("forward", inputs); }
 
-  // Sets the tensor that an output is written to, one for which the program has planned no memory.
+  // Sets the tensor that an output is written to. The program must not have planned memory for the output.
   //
-  // Errors: `InvalidArgument` for an index that is too large, or a value that is no tensor; `InvalidState` for an output with planned
+  // Errors: `InvalidArgument` for an index that is too large, or a value that is not a tensor; `InvalidState` for an output with planned
   // memory.
   ET_NODISCARD runtime::Error set_output(const std::string& method_name, runtime::EValue output, size_t index = 0) {
     const auto found = loaded(method_name);
@@ -405,7 +404,7 @@ class Module {
     std::vector<int64_t> strides;
   };
 
-  // The values that describe a tensor to the library, which stay in `dims`.
+  // The tensor as a value of the C interface. Its sizes are stored in `dims`.
   static rl_value tensor_value(const aten::Tensor& tensor, Dims& dims) {
     dims.sizes.assign(tensor.sizes().begin(), tensor.sizes().end());
     const auto order = tensor.dim_order();
@@ -439,7 +438,7 @@ class Module {
     }
   }
 
-  // A tensor whose sizes, and from some time on data, are its own.
+  // A tensor that owns its sizes, and its data once they are set.
   struct OwnTensor {
     std::vector<aten::SizesType> sizes;
     std::vector<aten::DimOrderType> dim_order;
@@ -590,7 +589,7 @@ class Module {
     }
   };
 
-  // A method, which is loaded if it was not.
+  // Returns a method, and loads it first if necessary.
   runtime::Result<Method*> loaded(const std::string& method_name) {
     if (const auto known = methods_.find(method_name); known != methods_.end()) {
       return &known->second;
@@ -601,7 +600,7 @@ class Module {
     return &methods_.at(method_name);
   }
 
-  // Makes outputs of the last call independent of the module, which is used next.
+  // Copies the outputs of the last call, because the next use of the module makes them invalid.
   void keep_outputs() {
     if (last_ != nullptr) {
       for (Output& output : last_->outputs) {
@@ -619,7 +618,7 @@ class Module {
     for (size_t i = 0; i < map.size(); ++i) {
       const auto entry = map.entry_at(i);
       auto& options = values.emplace_back(entry.options.begin(), entry.options.end());
-      // The map that is copied had room for as many.
+      // The source of the copy had room for as many entries.
       static_cast<void>(copy.set_options(entry.backend_id, {options.data(), options.size()}));
     }
     option_values_ = std::move(values);
@@ -660,7 +659,7 @@ class Module {
   std::unique_ptr<runtime::DataLoader> data_loader_;
   bool shares_memory_ = false;
   LoadBackendOptionsMap options_;
-  // What `options_` refers to.
+  // The memory that `options_` refers to.
   std::vector<std::vector<runtime::BackendOption>> option_values_;
   std::unique_ptr<rl_module, Free> module_;
   std::unordered_map<std::string, Method> methods_;

@@ -1,4 +1,4 @@
-// Tensors that own what they refer to, and all ways of making them.
+// Tensors that own their sizes and data, and all functions that make them.
 
 #pragma once
 

@@ -1,4 +1,4 @@
-// Tensors that own their sizes and, if they are given it, their data.
+// Tensors that own their sizes. They own their data if that was moved into them.
 
 #pragma once
 
@@ -19,7 +19,7 @@ using TensorPtr = std::shared_ptr<aten::Tensor>;
 
 namespace internal {
 
-// What a tensor refers to, until the last `TensorPtr` of it is gone.
+// The memory that a tensor refers to. It lives as long as the last `TensorPtr` of the tensor.
 struct TensorStorage final {
   std::vector<aten::SizesType> sizes;
   std::vector<aten::DimOrderType> dim_order;
@@ -55,7 +55,7 @@ inline size_t nbytes_of(const std::vector<aten::SizesType>& sizes, aten::ScalarT
   return static_cast<size_t>(*numel) * width;
 }
 
-// Calls `work` with a value of the type of the elements; ends the process for types without one in C++.
+// Calls `work` with a value of the C++ type of the elements. Ends the process for types without one.
 template <typename Work>
 void with_type(aten::ScalarType type, Work&& work) {
   ET_CHECK_MSG(runtime::with_element_type(type, std::forward<Work>(work)), "elements of the type %d are not supported",
@@ -64,8 +64,8 @@ void with_type(aten::ScalarType type, Work&& work) {
 
 }  // namespace internal
 
-// A tensor over data that the caller owns, until `deleter` is called with it. Without `dim_order` it is that of the strides, or
-// row-major. What does not fit ends the process, as in all of these functions.
+// Makes a tensor over the caller's data, which must live until `deleter` is called. `dim_order` follows from the strides if it is empty;
+// without both, the tensor is row-major. As in all of these functions, invalid arguments end the process.
 inline TensorPtr make_tensor_ptr(std::vector<aten::SizesType> sizes, void* data, std::vector<aten::DimOrderType> dim_order,
                                  std::vector<aten::StridesType> strides, aten::ScalarType type = aten::ScalarType::Float,
                                  aten::TensorShapeDynamism dynamism = aten::TensorShapeDynamism::DYNAMIC_BOUND,
@@ -103,7 +103,7 @@ inline TensorPtr make_tensor_ptr(std::vector<aten::SizesType> sizes, void* data,
   return make_tensor_ptr(std::move(sizes), data, {}, {}, type, dynamism, std::move(deleter), device);
 }
 
-// With the device before what follows, as in ExecuTorch 1.5.
+// The overload of ExecuTorch 1.5, where the device precedes the last arguments.
 inline TensorPtr make_tensor_ptr(std::vector<aten::SizesType> sizes, void* data, std::vector<aten::DimOrderType> dim_order,
                                  std::vector<aten::StridesType> strides, aten::ScalarType type, aten::Device device,
                                  aten::TensorShapeDynamism dynamism = aten::TensorShapeDynamism::DYNAMIC_BOUND,
@@ -212,7 +212,7 @@ inline TensorPtr make_tensor_ptr(const aten::Tensor& tensor, std::vector<aten::S
                          tensor.scalar_type(), tensor.shape_dynamism(), std::move(deleter), tensor.device());
 }
 
-// As above, and keeps the other one's data.
+// Like the function above, and keeps the data of the other tensor alive.
 inline TensorPtr make_tensor_ptr(const TensorPtr& tensor, std::vector<aten::SizesType> sizes = {},
                                  std::vector<aten::DimOrderType> dim_order = {},
                                  std::vector<aten::StridesType> strides = {}) {

@@ -1,4 +1,4 @@
-// Tensors of a kind: over a blob, empty, full, or random.
+// Functions that make tensors over a blob, and empty, full or random tensors.
 
 #pragma once
 
@@ -131,7 +131,7 @@ TensorPtr filled(std::vector<aten::SizesType> sizes, std::vector<aten::StridesTy
   return tensor;
 }
 
-// The value of a scalar in a type. Ends the process for a value that it does not hold.
+// Converts a scalar to a type. Ends the process for a value that the type cannot represent.
 template <typename T>
 T number(aten::Scalar scalar) {
   if constexpr (std::is_same_v<T, bool>) {
@@ -172,7 +172,7 @@ inline TensorPtr empty(std::vector<aten::SizesType> sizes, aten::ScalarType type
   return empty_strided(std::move(sizes), {}, type, dynamism);
 }
 
-// In the sizes and the order of another tensor, and in its type if none is given.
+// The same, with the sizes and the dim order of another tensor, and its type if none is given.
 inline TensorPtr empty_like(const TensorPtr& other, aten::ScalarType type = aten::ScalarType::Undefined,
                            aten::TensorShapeDynamism dynamism = aten::TensorShapeDynamism::DYNAMIC_BOUND) {
   return empty_strided({other->sizes().begin(), other->sizes().end()}, {other->strides().begin(), other->strides().end()},
@@ -192,7 +192,7 @@ inline TensorPtr full(std::vector<aten::SizesType> sizes, aten::Scalar value, at
   return full_strided(std::move(sizes), {}, value, type, dynamism);
 }
 
-// In the sizes and the order of another tensor, and in its type if none is given.
+// The same, with the sizes and the dim order of another tensor, and its type if none is given.
 inline TensorPtr full_like(const TensorPtr& other, aten::Scalar value, aten::ScalarType type = aten::ScalarType::Undefined,
                            aten::TensorShapeDynamism dynamism = aten::TensorShapeDynamism::DYNAMIC_BOUND) {
   return full_strided({other->sizes().begin(), other->sizes().end()}, {other->strides().begin(), other->strides().end()}, value,
@@ -204,7 +204,7 @@ inline TensorPtr rand_strided(std::vector<aten::SizesType> sizes, std::vector<at
                                aten::ScalarType type = aten::ScalarType::Float,
                                aten::TensorShapeDynamism dynamism = aten::TensorShapeDynamism::DYNAMIC_BOUND) {
   auto engine = internal::random_engine();
-  // Below what rounds to 1.
+  // Excludes values that round to 1.
   float bound = 1.0f;
   if (type == aten::ScalarType::Half) {
     bound -= static_cast<float>(std::numeric_limits<aten::Half>::epsilon()) / 2;
@@ -220,7 +220,7 @@ inline TensorPtr rand(std::vector<aten::SizesType> sizes, aten::ScalarType type 
   return rand_strided(std::move(sizes), {}, type, dynamism);
 }
 
-// In the sizes and the order of another tensor, and in its type if none is given.
+// The same, with the sizes and the dim order of another tensor, and its type if none is given.
 inline TensorPtr rand_like(const TensorPtr& other, aten::ScalarType type = aten::ScalarType::Undefined,
                            aten::TensorShapeDynamism dynamism = aten::TensorShapeDynamism::DYNAMIC_BOUND) {
   return rand_strided({other->sizes().begin(), other->sizes().end()}, {other->strides().begin(), other->strides().end()},
@@ -241,7 +241,7 @@ inline TensorPtr randn(std::vector<aten::SizesType> sizes, aten::ScalarType type
   return randn_strided(std::move(sizes), {}, type, dynamism);
 }
 
-// In the sizes and the order of another tensor, and in its type if none is given.
+// The same, with the sizes and the dim order of another tensor, and its type if none is given.
 inline TensorPtr randn_like(const TensorPtr& other, aten::ScalarType type = aten::ScalarType::Undefined,
                            aten::TensorShapeDynamism dynamism = aten::TensorShapeDynamism::DYNAMIC_BOUND) {
   return randn_strided({other->sizes().begin(), other->sizes().end()}, {other->strides().begin(), other->strides().end()},
@@ -262,7 +262,7 @@ inline TensorPtr randint(int64_t low, int64_t high, std::vector<aten::SizesType>
   return randint_strided(low, high, std::move(sizes), {}, type, dynamism);
 }
 
-// In the sizes and the order of another tensor, and in its type if none is given.
+// The same, with the sizes and the dim order of another tensor, and its type if none is given.
 inline TensorPtr randint_like(const TensorPtr& other, int64_t low, int64_t high, aten::ScalarType type = aten::ScalarType::Undefined,
                            aten::TensorShapeDynamism dynamism = aten::TensorShapeDynamism::DYNAMIC_BOUND) {
   return randint_strided(low, high, {other->sizes().begin(), other->sizes().end()}, {other->strides().begin(), other->strides().end()},

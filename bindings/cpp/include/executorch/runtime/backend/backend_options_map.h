@@ -11,7 +11,7 @@
 namespace executorch {
 namespace runtime {
 
-// The options stay the caller's until they are handed to a module.
+// The caller owns the options. They must live until the map is passed to a module.
 class LoadBackendOptionsMap final {
  public:
   // Errors: `InvalidArgument` for no name, a too long one, or more than 8 backends.

@@ -1,4 +1,4 @@
-// A view of elements that are not written.
+// A read-only view of elements.
 
 #pragma once
 

@@ -1,4 +1,4 @@
-// Where a program comes from: a file or memory.
+// The source of a program: a file or memory.
 
 #pragma once
 
@@ -11,8 +11,8 @@
 namespace executorch {
 namespace runtime {
 
-// One of the loaders below `extension/data_loader`. There are no others: a program that comes from elsewhere is read into memory,
-// for a `BufferDataLoader`.
+// Base class of the loaders in `extension/data_loader`. There are no others. Read a program from any other source into memory, and use a
+// `BufferDataLoader`.
 class DataLoader {
  public:
   virtual ~DataLoader() = default;

@@ -1,4 +1,4 @@
-// Codes of errors. What an error says besides is logged where it happens: see `ET_LOG`.
+// Error codes. The details of an error are logged where it occurs: see `ET_LOG`.
 
 #pragma once
 
@@ -76,7 +76,7 @@ using ::executorch::runtime::error_code_t;
 }  // namespace executor
 }  // namespace torch
 
-// Logs and returns an error unless something is true.
+// Logs and returns an error unless a condition is true.
 #define ET_CHECK_OR_RETURN_ERROR(condition, error, ...)  \
   do {                                                   \
     if (!(condition)) {                                  \

@@ -15,8 +15,8 @@
 namespace executorch {
 namespace runtime {
 
-// Lists are arguments of operators only, and no values here: methods neither take nor return one. A tensor is borrowed, a text is the
-// value's own.
+// A value owns its text and borrows its tensor. There are no lists: only operators have list arguments, methods neither take nor return
+// one.
 struct EValue {
   Tag tag = Tag::None;
 
@@ -36,7 +36,7 @@ struct EValue {
     }
   }
   explicit EValue(std::string_view text) : tag(Tag::String), value_(std::make_shared<const std::string>(text)) {}
-  // What a smart pointer such as `TensorPtr` points at, which has to outlive the value.
+  // The value that a smart pointer such as `TensorPtr` points at, which must outlive this one.
   template <typename T, typename = std::enable_if_t<std::is_convertible_v<decltype(*std::declval<T>()), EValue>>>
   EValue(T&& pointer) {
     ET_CHECK_MSG(pointer != nullptr, "the pointer to a value is NULL");
@@ -53,7 +53,7 @@ struct EValue {
   bool isTensor() const { return tag == Tag::Tensor; }
   bool isString() const { return tag == Tag::String; }
 
-  // These end the process if the value is of another kind.
+  // The following functions end the process for a value of another kind.
   int64_t toInt() const { return get<int64_t>("an int"); }
   double toDouble() const { return get<double>("a double"); }
   bool toBool() const { return get<bool>("a bool"); }
@@ -67,7 +67,7 @@ struct EValue {
   aten::Scalar toScalar() const { return tryToScalar().get(); }
   aten::ScalarType toScalarType() const { return static_cast<aten::ScalarType>(toInt()); }
 
-  // `InvalidType` for a value of another kind.
+  // The following functions return `InvalidType` for a value of another kind.
   Result<int64_t> tryToInt() const { return try_get<int64_t>(); }
   Result<double> tryToDouble() const { return try_get<double>(); }
   Result<bool> tryToBool() const { return try_get<bool>(); }

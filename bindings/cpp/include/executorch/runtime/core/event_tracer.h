@@ -1,4 +1,4 @@
-// ExecuTorch's tracers are not served.
+// ExecuTorch's tracers are not supported.
 
 #pragma once
 
@@ -7,7 +7,7 @@
 namespace executorch {
 namespace runtime {
 
-// Only null pointers of it are of use: arguments of `Module` that are left at their defaults.
+// Use only null pointers to it, which are default arguments of `Module`.
 class EventTracer {
  public:
   template <typename... Arguments>

@@ -1,4 +1,4 @@
-// Allocators are not served: a method's memory is planned when it is loaded, by Rushlight.
+// Allocators are not supported: Rushlight allocates the memory of a method when it is loaded.
 
 #pragma once
 
@@ -7,7 +7,7 @@
 namespace executorch {
 namespace runtime {
 
-// Only the null pointers of these are of use: arguments of `Module` that are left at their defaults.
+// Use only null pointers to these, which are default arguments of `Module`.
 class MemoryAllocator {
  public:
   template <typename... Arguments>

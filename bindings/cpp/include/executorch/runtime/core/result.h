@@ -1,4 +1,4 @@
-// A value, or why there is none.
+// A value, or the error that prevented it.
 
 #pragma once
 
@@ -16,7 +16,7 @@ class Result final {
  public:
   typedef T value_type;
 
-  // `Ok` has no value, and counts as `Internal`.
+  // `Ok` is not an error, and becomes `Internal`.
   Result(Error error) : error_(error == Error::Ok ? Error::Internal : error) {}
   Result(const T& value) : value_(value) {}
   Result(T&& value) : value_(std::move(value)) {}

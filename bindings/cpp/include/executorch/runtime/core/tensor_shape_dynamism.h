@@ -1,4 +1,4 @@
-// Whether the sizes of a tensor may change.
+// The kinds of tensor sizes: static, bounded or unbounded.
 
 #pragma once
 
@@ -9,7 +9,7 @@ namespace runtime {
 
 enum class TensorShapeDynamism : uint8_t {
   STATIC = 0,
-  // Up to the sizes that it was made with.
+  // Sizes may change up to those that the tensor was made with.
   DYNAMIC_BOUND = 1,
   DYNAMIC_UNBOUND = 2,
 };

@@ -1,4 +1,4 @@
-// What a program says of a method.
+// The description of a method in a program.
 
 #pragma once
 
@@ -23,7 +23,7 @@ namespace runtime {
 
 namespace internal {
 
-// Logs what a status says and frees it. Returns its code.
+// Logs a status, frees it and returns its code.
 inline Error take(rl_status* status) {
   if (status == nullptr) {
     return Error::Ok;
@@ -64,7 +64,7 @@ inline Tag tag_of(uint32_t kind) {
 // A tensor as the program declares it.
 class TensorInfo final {
  public:
-  // Upper bounds, if the sizes change.
+  // The sizes; upper bounds if they are dynamic.
   Span<const int32_t> sizes() const { return {values_->sizes.data(), values_->sizes.size()}; }
   Span<const uint8_t> dim_order() const { return {values_->dim_order.data(), values_->dim_order.size()}; }
   aten::ScalarType scalar_type() const { return values_->type; }
@@ -107,7 +107,7 @@ class MethodMeta final {
   size_t num_outputs() const { return rl_meta_num_outputs(meta_.get()); }
   size_t num_attributes() const { return rl_meta_num_attributes(meta_.get()); }
 
-  // Errors: `InvalidArgument` for an index that is too large, and of a value that is no tensor.
+  // Errors: `InvalidArgument` for an index that is too large, or a value that is not a tensor.
   Result<Tag> input_tag(size_t index) const { return tag(rl_meta_input, index); }
   Result<Tag> output_tag(size_t index) const { return tag(rl_meta_output, index); }
   Result<TensorInfo> input_tensor_meta(size_t index) const { return tensor(rl_meta_input, index); }
@@ -123,7 +123,7 @@ class MethodMeta final {
   ET_DEPRECATED size_t num_non_const_buffers() const { return num_memory_planned_buffers(); }
   Result<int64_t> non_const_buffer_size(size_t index) const { return memory_planned_buffer_size(index); }
 
-  // Counts a backend as often as it runs a part of the method.
+  // The number of parts that backends run. A backend with several parts counts several times.
   size_t num_backends() const {
     size_t count = 0;
     while (rl_meta_backend(meta_.get(), count) != nullptr) {
@@ -167,7 +167,7 @@ class MethodMeta final {
     if (!info.ok()) {
       return info.error();
     }
-    ET_CHECK_OR_RETURN_ERROR(info->value.kind == RL_KIND_TENSOR, InvalidArgument, "value %zu is no tensor", index);
+    ET_CHECK_OR_RETURN_ERROR(info->value.kind == RL_KIND_TENSOR, InvalidArgument, "value %zu is not a tensor", index);
     return TensorInfo(*info);
   }
 

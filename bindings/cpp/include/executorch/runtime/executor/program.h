@@ -9,7 +9,7 @@ namespace runtime {
 
 class Program final {
  public:
-  // Rushlight checks a program whole in any case.
+  // Rushlight always verifies a program completely.
   enum class Verification : uint8_t { Minimal, InternalConsistency };
 
   template <typename... Arguments>

@@ -1,4 +1,4 @@
-// Attributes and the language's version.
+// Attributes and the version of C++.
 
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace rushlight {
 
-// False, once it is asked for: what is not served does not compile, and says what to use.
+// False, and dependent on a type: `static_assert` then fails only where a function that is not supported is used.
 template <typename...>
 inline constexpr bool is_served = false;
 

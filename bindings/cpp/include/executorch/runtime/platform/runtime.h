@@ -1,4 +1,4 @@
-// ExecuTorch asks for this call before others; here it does nothing.
+// `runtime_init`, which ExecuTorch requires before other calls. Here it does nothing.
 
 #pragma once
 

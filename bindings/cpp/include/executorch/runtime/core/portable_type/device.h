@@ -1,4 +1,4 @@
-// Where tensors are: in the memory of the CPU.
+// The device of a tensor: the CPU is the only one.
 
 #pragma once
 

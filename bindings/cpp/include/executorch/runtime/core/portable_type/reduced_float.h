@@ -1,5 +1,5 @@
-// Floats of 16 bits: `Half` (IEEE 754 binary16) and `BFloat16` (the upper half of binary32). They convert to and from float, rounding to
-// nearest even, and compute in it.
+// 16-bit floats: `Half` (IEEE 754 binary16) and `BFloat16` (the upper half of binary32). They convert to and from float, rounding to
+// nearest even. Arithmetic is done in float.
 
 #pragma once
 
@@ -64,7 +64,7 @@ inline uint16_t to_bfloat16(float value) {
 
 inline float from_bfloat16(uint16_t value) { return float_of(static_cast<uint32_t>(value) << 16); }
 
-// What both types have, from how they convert.
+// The common base of both types, which defines operators by their conversions.
 template <typename Self, uint16_t (*From)(float), float (*To)(uint16_t)>
 struct ReducedFloat {
   struct from_bits_t {};

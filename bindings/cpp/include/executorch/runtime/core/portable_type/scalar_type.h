@@ -11,7 +11,7 @@ namespace executorch {
 namespace runtime {
 namespace etensor {
 
-// In each line the type of an element in C++, the name and the number.
+// Each line has the C++ type of an element, the name and the number.
 #define RUSHLIGHT_FORALL_ELEMENTS(_)                    \
   _(uint8_t, Byte, 0)                                   \
   _(int8_t, Char, 1)                                    \

@@ -1,4 +1,4 @@
-// What tensors refer to: sizes, order and data, all of which somebody else owns.
+// The sizes, dim order and data of a tensor. It owns none of them.
 
 #pragma once
 
@@ -37,8 +37,8 @@ inline size_t elementSize(etensor::ScalarType type) {
   }
 }
 
-// Strides of tensors that lie in memory in this order of dimensions, without gaps. Dimensions of no elements count as one. Errors:
-// `InvalidArgument` for an order that is no permutation.
+// Strides of a dense tensor with this dim order. Dimensions without elements count as one. Errors: `InvalidArgument` for an order that
+// is not a permutation.
 template <typename Sizes, typename DimOrder, typename Strides>
 Error dim_order_to_stride(const Sizes* sizes, const DimOrder* dim_order, size_t rank, Strides* strides) {
   int64_t stride = 1;
@@ -55,7 +55,7 @@ Error dim_order_to_stride(const Sizes* sizes, const DimOrder* dim_order, size_t 
 
 namespace etensor {
 
-// The number of elements. Errors: `InvalidArgument` for a negative rank or size, and for more than can be counted.
+// The number of elements. Errors: `InvalidArgument` for a negative rank or size, and for a number that overflows.
 inline Result<ssize_t> safe_numel(const int32_t* sizes, ssize_t rank) {
   ET_CHECK_OR_RETURN_ERROR(rank >= 0, InvalidArgument, "the rank is %zd", rank);
   ET_CHECK_OR_RETURN_ERROR(rank == 0 || sizes != nullptr, InvalidArgument, "sizes are NULL");
@@ -69,7 +69,7 @@ inline Result<ssize_t> safe_numel(const int32_t* sizes, ssize_t rank) {
   return numel;
 }
 
-// As `safe_numel`; errors end the process.
+// Like `safe_numel`, but errors end the process.
 inline ssize_t compute_numel(const int32_t* sizes, ssize_t rank) { return safe_numel(sizes, rank).get(); }
 
 class TensorImpl {
@@ -103,7 +103,7 @@ class TensorImpl {
   ScalarType dtype() const { return type_; }
   ssize_t element_size() const { return static_cast<ssize_t>(elementSize(type_)); }
   ArrayRef<SizesType> sizes() const { return {sizes_, static_cast<size_t>(dim_)}; }
-  // Empty for a tensor that was made without.
+  // Empty for a tensor without strides.
   ArrayRef<DimOrderType> dim_order() const { return {dim_order_, dim_order_ == nullptr ? 0 : static_cast<size_t>(dim_)}; }
   ArrayRef<StridesType> strides() const { return {strides_, strides_ == nullptr ? 0 : static_cast<size_t>(dim_)}; }
   TensorShapeDynamism shape_dynamism() const { return dynamism_; }
@@ -123,7 +123,7 @@ class TensorImpl {
   void* mutable_data() const { return data_; }
   void set_data(void* data) { data_ = data; }
 
-  // Errors: `NotSupported` for another rank or for sizes that may not change, or not by so much.
+  // Errors: `NotSupported` for another rank, for new sizes of a static tensor, and for more elements than the bound.
   Error resize(ArrayRef<SizesType> sizes) {
     ET_CHECK_OR_RETURN_ERROR(static_cast<ssize_t>(sizes.size()) == dim_, NotSupported,
                              "a tensor of %zd dimensions cannot have %zu", dim_, sizes.size());

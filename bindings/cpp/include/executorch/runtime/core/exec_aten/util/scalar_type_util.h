@@ -47,7 +47,7 @@ inline bool isComplexType(aten::ScalarType type) {
   return type == ScalarType::ComplexHalf || type == ScalarType::ComplexFloat || type == ScalarType::ComplexDouble;
 }
 
-// As ExecuTorch has it, without unsigned integers of 16 bits and more: floats are cast to these.
+// ExecuTorch's rule: unsigned types of 16 bits and more are not integral, so floats are cast to them.
 inline bool isIntegralType(aten::ScalarType type, bool include_bool) {
   using aten::ScalarType;
   switch (type) {
@@ -69,7 +69,7 @@ inline bool canCast(aten::ScalarType from, aten::ScalarType to) {
          !(from != aten::ScalarType::Bool && to == aten::ScalarType::Bool);
 }
 
-// Calls `work` with a value of the type of the elements. Returns whether they have one.
+// Calls `work` with a value of the C++ type of the elements. Returns false for types without one.
 template <typename Work>
 bool with_element_type(aten::ScalarType type, Work&& work) {
   switch (type) {
