@@ -1,4 +1,4 @@
-//! Rewriting of graphs: nodes are visited in the order in which they run, and replaced by others.
+//! Rewriting of graphs: visits nodes in the order of execution, and keeps, replaces or removes each.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -15,18 +15,18 @@ use crate::{
 /// The decision of a rewrite on a node.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// It stays.
+    /// The node stays.
     Keep,
-    /// It goes; these values, one for each of its results, stand in for them.
+    /// The node is removed. These values replace its results, one for each.
     Replace(Vec<ValueId>),
-    /// It goes; its results must not be used.
+    /// The node is removed. Its results must not be used.
     Remove,
 }
 
 impl Model {
-    /// Calls `visit` for every node of every method, in the order in which they run, and carries out its decision. A
+    /// Calls `visit` for every node of every method, in the order of execution, and applies the action that it returns. A
     /// node's arguments are already replaced when it is visited. Nodes that `visit` adds through the builder come before
-    /// the visited one and are not visited themselves. Returns whether anything changed.
+    /// the visited one and are not visited themselves. Returns true if anything changed.
     pub fn rewrite(
         &mut self,
         mut visit: impl FnMut(&mut Builder<'_>, NodeId) -> Result<Action, Error>,
@@ -83,7 +83,7 @@ fn rewrite_graph(
                 Action::Keep => graph.blocks[block].nodes.push(node),
                 Action::Remove => {}
                 Action::Replace(values) => {
-                    stand_in(graph, node, &values).map_err(|error| graph.locate(error, node))?;
+                    prepare_replacements(graph, node, &values).map_err(|error| graph.locate(error, node))?;
                     replaced.extend(graph.nodes[node].results.iter().copied().zip(values));
                 }
             }
@@ -178,8 +178,8 @@ pub fn substitute<S: BuildHasher>(args: &mut [Arg], replaced: &HashMap<ValueId, 
     }
 }
 
-/// Checks that `values` can replace a node's results, and names new ones after these.
-fn stand_in(graph: &mut Graph, node: NodeId, values: &[ValueId]) -> Result<(), Error> {
+/// Checks that `values` can replace a node's results. New values get the names of the results that they replace.
+fn prepare_replacements(graph: &mut Graph, node: NodeId, values: &[ValueId]) -> Result<(), Error> {
     let results = graph.nodes[node].results.clone();
     if results.len() != values.len() {
         return Err(Error::new(ErrorKind::Verification, "a rewrite gave the wrong number of results")
@@ -205,8 +205,8 @@ fn stand_in(graph: &mut Graph, node: NodeId, values: &[ValueId]) -> Result<(), E
     Ok(())
 }
 
-/// Gives a value the sizes of the one that it replaces, where these are symbols that no input has: a later node may use such a symbol, and
-/// the replaced value may have been the only one that shows it.
+/// Copies symbolic sizes from `old` to `new`, except for those that an input has. A later node may use such a symbol, and
+/// `old` may be the only value that defines it.
 fn keep_symbols(graph: &mut Graph, old: ValueId, new: ValueId) {
     let (Type::Tensor(from), Type::Tensor(to)) = (graph.ty(old), graph.ty(new)) else { return };
     let is_input = |size: &Expr| {
@@ -231,7 +231,7 @@ fn keep_symbols(graph: &mut Graph, old: ValueId, new: ValueId) {
     }
 }
 
-/// True if values of these types can replace each other: sizes that depend on symbols may be written differently.
+/// True if values of these types can replace each other. Symbolic sizes count as equal: one size has several expressions.
 fn compatible(a: &Type, b: &Type) -> bool {
     match (a, b) {
         (Type::Tensor(a), Type::Tensor(b)) => {

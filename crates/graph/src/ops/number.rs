@@ -6,7 +6,7 @@ use rushlight_format::ScalarType;
 use crate::Error;
 use crate::{Constant, TensorType};
 
-/// The bytes of one element with this value, converted as PyTorch converts: to 16 bits from `f32`.
+/// Converts a number to an element of a type as PyTorch does, to 16 bits from `f32`, and returns its bytes.
 pub fn number_bytes(value: f64, dtype: ScalarType) -> Result<Vec<u8>, Error> {
     Ok(match dtype {
         ScalarType::Float => (value as f32).to_le_bytes().to_vec(),
@@ -23,10 +23,10 @@ pub fn number_bytes(value: f64, dtype: ScalarType) -> Result<Vec<u8>, Error> {
     })
 }
 
-/// Maximum number of elements of a constant that a lowering computes on its own; more would exhaust memory.
+/// Maximum elements of a constant that a decomposition computes. More could exhaust memory.
 pub(crate) const MAX_COMPUTED: i64 = 1 << 24;
 
-/// Refuses to compute more elements than [`MAX_COMPUTED`], before any is.
+/// Fails for more elements than [`MAX_COMPUTED`]. Call it before computing them.
 pub(crate) fn check_computed(name: &str, elements: i64) -> Result<(), Error> {
     if elements <= MAX_COMPUTED {
         return Ok(());
@@ -37,7 +37,7 @@ pub(crate) fn check_computed(name: &str, elements: i64) -> Result<(), Error> {
         .help("make the tensor in the model's constructor and register it as a buffer, or compute it from an input"))
 }
 
-/// A constant list of integers.
+/// Makes an i64 constant of one dimension.
 pub(crate) fn longs(name: &str, values: &[i64]) -> Result<Constant, Error> {
     let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
     Constant::dense(name, TensorType::of(ScalarType::Long, &[values.len() as i64]), bytes)

@@ -4,7 +4,7 @@ use rushlight_runtime::{Detail, Error, KernelContext, Op, OpGroup, Result, Scala
 
 use super::staged::{self, Geometry, convolve};
 use super::window::{Planes, Space, WindowDim, required_space};
-use crate::linear::gemm::{Addend, GemmShape, Layout, MatrixOperand, product};
+use crate::linear::gemm::{Addend, GemmShape, Layout, MatrixOperand, gemm};
 use crate::support::runs::{Accumulator, runs};
 use crate::support::shape::Dims;
 
@@ -216,13 +216,13 @@ fn multiply_pixels<A: Accumulator>(
             let b = MatrixOperand::new(input, Layout { offset: source, row: from.channel_stride, col: from_step })?;
             let shape = GemmShape { m: g.out_channels, k: g.in_channels, n: pixels };
             let to = Layout { offset: target, row: to.channel_stride, col: 1 };
-            product(shape, A::ONE, a, b, bias.map_or(Addend::None, Addend::Rows), out, to)?;
+            gemm(shape, A::ONE, a, b, bias.map_or(Addend::None, Addend::Rows), out, to)?;
         } else {
             let a = MatrixOperand::new(input, Layout { offset: source, row: from_step, col: from.channel_stride })?;
             let b = MatrixOperand::new(weight, Layout { offset, row: w_in, col: w_out })?;
             let shape = GemmShape { m: pixels, k: g.in_channels, n: g.out_channels };
             let to = Layout { offset: target, row: to_step, col: to.channel_stride };
-            product(shape, A::ONE, a, b, bias.map_or(Addend::None, Addend::Columns), out, to)?;
+            gemm(shape, A::ONE, a, b, bias.map_or(Addend::None, Addend::Columns), out, to)?;
         }
     }
     Ok(())

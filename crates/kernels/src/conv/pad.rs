@@ -1,4 +1,4 @@
-//! Padding with a constant, with the mirrored input, and with its border.
+//! Padding with a constant, by reflection, and by replication of the border.
 
 use half::f16;
 use rushlight_runtime::{
@@ -37,17 +37,18 @@ pub const OPS: OpGroup = &[
     REPLICATION_PAD3D_OUT,
 ];
 
-/// Elements before and after each dimension, the last dimension first in the list; negative numbers cut off.
+/// Returns the padding before and after a dimension. The list begins with the last dimension. Negative padding crops.
 fn padding_of(list: &IntList<'_>, dim: usize, rank: usize) -> (i64, i64) {
     let at = 2 * (rank - 1 - dim);
     (list.get(at).unwrap_or(0), list.get(at + 1).unwrap_or(0))
 }
 
-fn padded(size: usize, (before, after): (i64, i64), least: i64) -> Result<usize> {
+/// Returns the size of a padded dimension. Fails if it is less than `min`.
+fn padded(size: usize, (before, after): (i64, i64), min: i64) -> Result<usize> {
     let total = i64::try_from(size).ok().and_then(|n| n.checked_add(before)?.checked_add(after));
-    match total.filter(|&n| n >= least && before.saturating_add(size as i64) >= 0) {
+    match total.filter(|&n| n >= min && before.saturating_add(size as i64) >= 0) {
         Some(n) => usize::try_from(n).map_err(|_| Error::invalid("the padded size does not fit into memory").arg(1)),
-        None => Err(Error::invalid("the padding leaves nothing of a dimension or overflows").arg(1)),
+        None => Err(Error::invalid("the padding crops a whole dimension, or the padded size overflows").arg(1)),
     }
 }
 
@@ -66,21 +67,21 @@ fn constant_pad_nd(cx: &KernelContext<'_>) -> Result<()> {
     }
     out.resize(&sizes).map_err(|e| e.arg(3))?;
     fill(&mut out, value)?;
-    // The part of the input that stays, dimension by dimension from the outermost in the output's memory.
+    // The box of the input that is copied. Its dimensions are in the order of the output's memory, outermost first.
     let (mut kept, mut from, mut to) = (Dims::EMPTY, Dims::EMPTY, Dims::EMPTY);
     let (mut source, mut target) = (0, 0);
     for &dim in out.dim_order() {
         let dim = usize::from(dim);
         let (before, after) = padding_of(&pad, dim, rank);
-        let cut = |n: i64| n.min(0).unsigned_abs() as usize;
-        let size = input.size(dim).saturating_sub(cut(before)).saturating_sub(cut(after));
+        let cropped = |n: i64| n.min(0).unsigned_abs() as usize;
+        let size = input.size(dim).saturating_sub(cropped(before)).saturating_sub(cropped(after));
         if size == 0 {
             return Ok(());
         }
         kept.push(size)?;
         from.push(input.strides().get(dim).copied().unwrap_or(0))?;
         to.push(out.strides().get(dim).copied().unwrap_or(0))?;
-        source += cut(before) * from[from.len() - 1];
+        source += cropped(before) * from[from.len() - 1];
         target += before.max(0) as usize * to[to.len() - 1];
     }
     dispatch_size!(input.dtype(), N => copy_box::<N>(&input, &mut out, &kept, (&from, source), (&to, target)))
@@ -148,7 +149,8 @@ enum Border {
 }
 
 impl Border {
-    /// The input position of a position that counts from the first element of the input.
+    /// Maps a position to the input position that it copies. Position 0 is the first element of the input; the padding before it
+    /// has negative positions.
     fn position(self, position: i64, size: i64) -> i64 {
         let mirrored = position.abs();
         match self {
@@ -208,7 +210,7 @@ fn fill_border<const N: usize>(
     };
     let [depth, height, width] = to.space;
     let (from_step, to_step) = (from.strides[2], to.strides[2]);
-    // The columns that are copied one to one.
+    // Columns `first..end` are not padding: they copy the input from column `shift` on.
     let first = (before[2].max(0) as usize).min(width);
     let shift = before[2].min(0).unsigned_abs() as usize;
     let end = (first + from.space[2].saturating_sub(shift)).min(width);
@@ -216,12 +218,12 @@ fn fill_border<const N: usize>(
         for channel in 0..to.channels {
             for row in 0..depth * height {
                 let (z, y) = (row / height, row % height);
-                let line = from.plane(n, channel) + from.row(source(z, 0), source(y, 1));
+                let source_row = from.plane(n, channel) + from.row(source(z, 0), source(y, 1));
                 let target = to.plane(n, channel) + to.row(z, y);
                 for x in (0..first).chain(end..width) {
-                    places[target + x * to_step] = values[line + source(x, 2) * from_step];
+                    places[target + x * to_step] = values[source_row + source(x, 2) * from_step];
                 }
-                let values = values.get(line + shift * from_step..).unwrap_or_default();
+                let values = values.get(source_row + shift * from_step..).unwrap_or_default();
                 let places = places.get_mut(target + first * to_step..).unwrap_or_default();
                 let run = end - first;
                 if from_step == 1 && to_step == 1 {

@@ -30,7 +30,7 @@ fn shuffle(cx: &KernelContext<'_>, up: bool) -> Result<()> {
     let square = r.saturating_mul(r);
     let divisible = if up { sizes[channels] % square == 0 } else { sizes[height] % r == 0 && sizes[width] % r == 0 };
     if !divisible {
-        return Err(Error::invalid("a size is not a multiple of the factor, or the channels of its square").arg(0));
+        return Err(Error::invalid("height or width is not a multiple of the factor, or channels of its square").arg(0));
     }
     let scale = |size: &mut usize, factor: usize, grow: bool| {
         *size = if grow { size.saturating_mul(factor) } else { *size / factor };
@@ -39,14 +39,14 @@ fn shuffle(cx: &KernelContext<'_>, up: bool) -> Result<()> {
     scale(&mut sizes[height], r, up);
     scale(&mut sizes[width], r, up);
     out.resize(&sizes).map_err(|e| e.arg(2))?;
-    // Channel and space of both tensors, and what lies before as one dimension after the other.
+    // `Planes` describes channels, height and width. The leading dimensions are one loop over `batches`.
     let (from, to) = (Planes::of(&input, 2), Planes::new(out.sizes(), out.strides(), 2));
     let leading = Dims::from_slice(&input.sizes()[..channels])?;
     let batches = numel(&leading)?;
     let (from_strides, to_strides) =
         (Dims::from_slice(&input.strides()[..channels])?, Dims::from_slice(&out.strides()[..channels])?);
-    // The tensor with the larger planes has element (c, y * r + i, x * r + j) where the other has
-    // (c * r * r + i * r + j, y, x).
+    // Element (c * r * r + i * r + j, y, x) of the tensor with small planes is element (c, y * r + i, x * r + j) of the one
+    // with large planes.
     let (small, large) = if up { (from, to) } else { (to, from) };
     dispatch_size!(input.dtype(), N => {
         let (values, places) = (input.bytes().as_chunks::<N>().0, out.bytes_mut().as_chunks_mut::<N>().0);
@@ -60,10 +60,10 @@ fn shuffle(cx: &KernelContext<'_>, up: bool) -> Result<()> {
             for channel in 0..small.channels {
                 let (c, i, j) = (channel / square, channel % square / r, channel % r);
                 for y in 0..small.space[1] {
-                    let narrow = channel * small.channel_stride + y * small.strides[1];
-                    let wide = c * large.channel_stride + (y * r + i) * large.strides[1] + j * large.strides[2];
-                    let (narrow, wide) = ((narrow, small.strides[2]), (wide, r * large.strides[2]));
-                    let (source, target) = if up { (narrow, wide) } else { (wide, narrow) };
+                    let in_small = channel * small.channel_stride + y * small.strides[1];
+                    let in_large = c * large.channel_stride + (y * r + i) * large.strides[1] + j * large.strides[2];
+                    let (in_small, in_large) = ((in_small, small.strides[2]), (in_large, r * large.strides[2]));
+                    let (source, target) = if up { (in_small, in_large) } else { (in_large, in_small) };
                     let values = values.get(from_base + source.0..).unwrap_or_default();
                     let places = places.get_mut(to_base + target.0..).unwrap_or_default();
                     let values = values.iter().step_by(source.1.max(1));

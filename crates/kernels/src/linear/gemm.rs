@@ -1,11 +1,13 @@
 //! The GEMM behind `mm`, `bmm`, `addmm`, `linear` and 1 x 1 convolutions.
 //!
-//! `out = alpha * (a @ b) + addend`, accumulated over the whole inner dimension and rounded once. A GEMM with several
-//! rows keeps 6 x 8 accumulators in registers and copies blocks of both operands to the stack. The blocks of `a` hold
-//! each element once per lane of a vector, because baseline instructions cannot multiply a vector by an element of
-//! another vector. Between blocks the sums are kept in the output, unless it has another type or layout. A GEMM with
-//! few rows reads `b` in its memory order. Stack use is up to 52 KB on 64-bit machines (104 KB for 64-bit types), and
-//! about 3 KB on others (5 KB).
+//! `out = alpha * (a @ b) + addend`, accumulated over the whole inner dimension and rounded once.
+//!
+//! A GEMM with many rows keeps 6 x 8 accumulators in registers and copies blocks of both operands to the stack. The
+//! copies of `a` repeat each element once per lane of a vector, because baseline instructions cannot multiply a vector by
+//! an element of another vector. The output keeps the sums between blocks of K; a buffer does if the output has another
+//! type or layout. A GEMM with few rows reads `b` in its memory order.
+//!
+//! Stack use is up to 52 KB on 64-bit machines (104 KB for 64-bit types), and about 3 KB on others (5 KB).
 
 use rushlight_runtime::{Error, Result, Tensor, TensorMut};
 
@@ -70,7 +72,7 @@ impl<'a, A: Accumulator> MatrixOperand<'a, A> {
         Self { layout: Layout { offset: self.layout.at(i, j), ..self.layout }, ..self }
     }
 
-    /// The rows from the first on and their distance, if they can be read in place.
+    /// All rows with their stride, if they can be read in place.
     fn in_place(&self) -> Option<DenseRows<'a, A>> {
         let values = self.native?.get(self.layout.offset..)?;
         (self.layout.col == 1).then_some(DenseRows { values, step: self.layout.row })
@@ -138,25 +140,25 @@ pub(crate) struct GemmShape {
     pub(crate) n: usize,
 }
 
-/// True on 64-bit machines, which have vectors and large stacks: they use large blocks. The order of summation of an
-/// element is the same either way.
-const LARGE: bool = cfg!(target_pointer_width = "64");
+/// True on 64-bit machines, which have vectors and large stacks. They use large blocks. Both sizes of blocks sum an element
+/// in the same order.
+const LARGE_BLOCKS: bool = cfg!(target_pointer_width = "64");
 /// Rows and columns of the accumulators that stay in registers.
 const MR: usize = 6;
 const NR: usize = 8;
-/// Copies of each element of `a`.
-const WIDE: usize = if LARGE { 4 } else { 1 };
-/// Largest size of a second operand that is read in place, without copies.
-const SMALL: usize = 4096;
-/// A GEMM with fewer rows uses no blocks.
-const FEW: usize = 4;
-/// Length of the parts of the inner dimension in a GEMM without blocks.
+/// Number of times that a block repeats each element of `a`: the lanes of a vector.
+const REPEATS: usize = if LARGE_BLOCKS { 4 } else { 1 };
+/// Maximum elements of a `b` that is read in place, without copies.
+const MAX_IN_PLACE: usize = 4096;
+/// Minimum rows of a GEMM with blocks.
+const MIN_BLOCK_ROWS: usize = 4;
+/// Block size of the inner dimension in a GEMM with few rows.
 const KC: usize = 64;
 /// Columns that a GEMM with few rows accumulates at once.
 const STRIP: usize = 128;
 
 /// Writes `alpha * (a @ b) + addend` into `out`.
-pub(crate) fn product<A: Accumulator>(
+pub(crate) fn gemm<A: Accumulator>(
     shape: GemmShape,
     alpha: A,
     a: MatrixOperand<'_, A>,
@@ -178,7 +180,7 @@ pub(crate) fn product<A: Accumulator>(
         OutMemory::Converted(out, runs::<A>(out.dtype())?.store)
     };
     let mut output = Output { memory, layout, alpha, addend };
-    // A column is computed as a row of the transposed GEMM, and so are columns that are contiguous in memory.
+    // out^T = b^T a^T computes a single column as a row, and reads operands with contiguous columns by rows.
     if (n == 1 && m > 1) || (a.layout.row == 1 && a.layout.col != 1 && b.layout.row == 1 && m > 1) {
         output.layout = layout.transposed();
         output.addend = addend.transposed();
@@ -187,6 +189,7 @@ pub(crate) fn product<A: Accumulator>(
     rows(shape, a, b, &mut output)
 }
 
+/// Computes a GEMM with the algorithm for its shape and its layouts.
 fn rows<A: Accumulator>(
     shape: GemmShape,
     a: MatrixOperand<'_, A>,
@@ -195,16 +198,16 @@ fn rows<A: Accumulator>(
 ) -> Result<()> {
     if shape.m < 8 && b.layout.row == 1 && a.layout.col == 1 {
         dots(shape, a, b, out)
-    } else if shape.m < FEW && b.layout.col == 1 {
+    } else if shape.m < MIN_BLOCK_ROWS && b.layout.col == 1 {
         strips(shape, a, b, out)
-    } else if LARGE
+    } else if LARGE_BLOCKS
         && shape.n >= NR
-        && shape.k * shape.n <= SMALL
+        && shape.k * shape.n <= MAX_IN_PLACE
         && let (Some(a), Some(b)) = (a.in_place(), b.in_place())
         && (b.step >= shape.n || shape.k == 1)
     {
         small(shape, a, b, out)
-    } else if LARGE && shape.m * shape.n > 512 {
+    } else if LARGE_BLOCKS && shape.m * shape.n > 512 {
         tiles::<A, 64, 16, 3072>(shape, a, b, out)
     } else {
         tiles::<A, 16, 2, 192>(shape, a, b, out)
@@ -218,14 +221,14 @@ struct Output<'o, 't, A> {
     addend: Addend<'o, A>,
 }
 
-/// Destination of the result: accumulators of the same type, or another type through a conversion.
+/// Memory of the result: elements of the accumulators' type, or of another type, which are converted.
 enum OutMemory<'o, 't, A> {
     Native(&'o mut [A]),
     Converted(&'o mut TensorMut<'t>, Store<A>),
 }
 
 impl<A: Accumulator> Output<'_, '_, A> {
-    /// Finishes and writes row `i` from column `j` on. At most [`STRIP`] values.
+    /// Converts sums of row `i` from column `j` on to results, and writes them. At most [`STRIP`] values.
     fn write(&mut self, i: usize, j: usize, sums: &mut [A]) -> Result<()> {
         finish(self.alpha, &self.addend, i, j, sums)?;
         let (start, step) = (self.layout.at(i, j), self.layout.col);
@@ -244,7 +247,7 @@ impl<A: Accumulator> Output<'_, '_, A> {
     }
 }
 
-/// Turns sums of row `i` from column `j` on into results. At most [`STRIP`] values.
+/// Applies `alpha` and the addend to sums of row `i` from column `j` on. At most [`STRIP`] values.
 fn finish<A: Accumulator>(alpha: A, addend: &Addend<'_, A>, i: usize, j: usize, sums: &mut [A]) -> Result<()> {
     if alpha != A::ONE {
         for sum in sums.iter_mut() {
@@ -292,7 +295,7 @@ fn tiles<A: Accumulator, const DEPTH: usize, const PANELS: usize, const LEN: usi
         let rows = Sums { values: to.get_mut(layout.offset..).unwrap_or_default(), row: layout.row.max(n) };
         return blocks(shape, a, b, rows, block, &mut |i, j, sums| finish(out.alpha, &out.addend, i, j, sums));
     }
-    // Half the panels, so that more rows share them.
+    // With half of the panels, a strip of the buffer has more rows, which share the copied panels.
     let block = &mut block[..PANELS / 2];
     let columns = block.len() * NR;
     let mut buffer = [A::ZERO; LEN];
@@ -332,7 +335,7 @@ fn blocks<A: Accumulator, const DEPTH: usize>(
 ) -> Result<()> {
     let GemmShape { m, k, n } = shape;
     let columns = block.len() * NR;
-    let Aligned(tile) = &mut Aligned([[[A::ZERO; WIDE]; MR]; DEPTH]);
+    let Aligned(tile) = &mut Aligned([[[A::ZERO; REPEATS]; MR]; DEPTH]);
     let mut buffers = [[A::ZERO; DEPTH]; MR];
     for left in (0..n).step_by(columns) {
         let width = (n - left).min(columns);
@@ -365,7 +368,7 @@ fn blocks<A: Accumulator, const DEPTH: usize>(
 fn multiply_rows<A: Accumulator, const DEPTH: usize>(
     rows: &mut [&mut [A]; MR],
     is_first: bool,
-    tile: &[[[A; WIDE]; MR]],
+    tile: &[[[A; REPEATS]; MR]],
     block: &[[[A; NR]; DEPTH]],
 ) {
     let whole = if rows[MR - 1].is_empty() { 0 } else { rows[0].len() / NR };
@@ -376,7 +379,7 @@ fn multiply_rows<A: Accumulator, const DEPTH: usize>(
     for (panel, (((((r0, r1), r2), r3), r4), r5)) in panels.iter().zip(targets) {
         multiply(&mut [r0, r1, r2, r3, r4, r5], is_first, tile, &panel[..tile.len()]);
     }
-    // Rows or columns are missing: the sums go through a tile of their own.
+    // The tile is not full: a separate tile accumulates the sums.
     let starts = (whole * NR..rows[0].len()).step_by(NR);
     for (start, panel) in starts.zip(rest) {
         let mut sums = [[A::ZERO; NR]; MR];
@@ -398,7 +401,7 @@ fn copy_tile<A: Accumulator, const DEPTH: usize>(
     i: usize,
     last: usize,
     buffers: &mut [[A; DEPTH]; MR],
-    tile: &mut [[[A; WIDE]; MR]],
+    tile: &mut [[[A; REPEATS]; MR]],
 ) -> Result<()> {
     let [b0, b1, b2, b3, b4, b5] = buffers;
     let depth = tile.len();
@@ -415,11 +418,11 @@ fn copy_tile<A: Accumulator, const DEPTH: usize>(
 }
 
 #[inline(never)]
-fn spread<A: Copy>(rows: [&[A]; MR], tile: &mut [[[A; WIDE]; MR]]) {
+fn spread<A: Copy>(rows: [&[A]; MR], tile: &mut [[[A; REPEATS]; MR]]) {
     let [r0, r1, r2, r3, r4, r5] = rows;
     let rows = r0.iter().zip(r1).zip(r2).zip(r3).zip(r4).zip(r5);
     for (slot, (((((a, b), c), d), e), f)) in tile.iter_mut().zip(rows) {
-        *slot = [[*a; WIDE], [*b; WIDE], [*c; WIDE], [*d; WIDE], [*e; WIDE], [*f; WIDE]];
+        *slot = [[*a; REPEATS], [*b; REPEATS], [*c; REPEATS], [*d; REPEATS], [*e; REPEATS], [*f; REPEATS]];
     }
 }
 
@@ -510,7 +513,7 @@ fn copy_panel<A: Accumulator>(
 fn multiply<A: Accumulator>(
     sums: &mut [&mut [A; NR]; MR],
     is_first: bool,
-    tile: &[[[A; WIDE]; MR]],
+    tile: &[[[A; REPEATS]; MR]],
     panel: &[[A; NR]],
 ) {
     let mut acc = [[A::ZERO; NR]; MR];
@@ -522,7 +525,7 @@ fn multiply<A: Accumulator>(
     for (a, b) in tile.iter().zip(panel) {
         for r in 0..MR {
             for c in 0..NR {
-                acc[r][c] = acc[r][c].add(a[r][c % WIDE].mul(b[c]));
+                acc[r][c] = acc[r][c].add(a[r][c % REPEATS].mul(b[c]));
             }
         }
     }
@@ -580,7 +583,7 @@ fn multiply_in_place<A: Accumulator>(rows: [&[A]; 4], b: &[A], step: usize) -> [
     acc
 }
 
-/// Few rows, rows of `b` contiguous: adds scaled rows of `b`, four at a time.
+/// Computes a GEMM with few rows, where rows of `b` are contiguous: adds scaled rows of `b`, four at a time.
 fn strips<A: Accumulator>(
     shape: GemmShape,
     a: MatrixOperand<'_, A>,
@@ -621,7 +624,7 @@ fn strips<A: Accumulator>(
     Ok(())
 }
 
-/// Few rows, columns of `b` contiguous: dot products, four columns at a time.
+/// Computes a GEMM with few rows, where columns of `b` are contiguous: dot products with four columns at a time.
 fn dots<A: Accumulator>(
     shape: GemmShape,
     a: MatrixOperand<'_, A>,

@@ -2,7 +2,7 @@
 
 use rushlight_runtime::{Detail, Error, KernelContext, Op, OpGroup, Result, ScalarType, Tensor};
 
-use super::gemm::{Addend, GemmShape, MatrixOperand, product};
+use super::gemm::{Addend, GemmShape, MatrixOperand, gemm};
 use super::matmul::{batched, layout, same_dtype, sizes};
 use crate::support::number::Number;
 
@@ -33,7 +33,7 @@ fn grouped_mm_out(cx: &KernelContext<'_>) -> Result<()> {
             if end > start {
                 let shape = GemmShape { m: end - start, k, n };
                 let (a, b) = (MatrixOperand::new(input, from.below(start))?, MatrixOperand::new(weight, matrix(group))?);
-                product(shape, A::ONE, a, b, Addend::None, &mut out, to.below(start))?;
+                gemm(shape, A::ONE, a, b, Addend::None, &mut out, to.below(start))?;
             }
             start = end;
         }

@@ -5,7 +5,7 @@ use rushlight_runtime::{
     Complex, Detail, Element, Error, KernelContext, MAX_RANK, Op, OpGroup, Result, ScalarType, Tensor, TensorMut,
 };
 
-use super::gemm::{Addend, GemmShape, Layout, MatrixOperand, product};
+use super::gemm::{Addend, GemmShape, Layout, MatrixOperand, gemm};
 use crate::support::number::{Arithmetic, Number};
 use crate::support::runs::Accumulator;
 use crate::support::shape::{broadcast_strides, numel};
@@ -30,7 +30,7 @@ fn mm_out(cx: &KernelContext<'_>) -> Result<()> {
     let layout = layout(out.strides(), 0);
     accumulate!(a.dtype(), A => {
         let (a, b) = (MatrixOperand::new(a, self::layout(a.strides(), 0))?, MatrixOperand::new(b, self::layout(b.strides(), 0))?);
-        product(shape, A::ONE, a, b, Addend::None, &mut out, layout)
+        gemm(shape, A::ONE, a, b, Addend::None, &mut out, layout)
     })
 }
 
@@ -50,7 +50,7 @@ fn addmm_out(cx: &KernelContext<'_>) -> Result<()> {
             Addend::Matrix(beta, MatrixOperand::new(bias, self::layout(&stretched, 0))?)
         };
         let (a, b) = (MatrixOperand::new(a, self::layout(a.strides(), 0))?, MatrixOperand::new(b, self::layout(b.strides(), 0))?);
-        product(shape, alpha, a, b, addend, &mut out, layout)
+        gemm(shape, alpha, a, b, addend, &mut out, layout)
     })
 }
 
@@ -75,7 +75,7 @@ fn bmm_out(cx: &KernelContext<'_>) -> Result<()> {
     accumulate!(a.dtype(), A => {
         for i in 0..batch {
             let (a, b) = (MatrixOperand::new(a, a_layout(i))?, MatrixOperand::new(b, b_layout(i))?);
-            product(shape, A::ONE, a, b, Addend::None, &mut out, out_layout(i))?;
+            gemm(shape, A::ONE, a, b, Addend::None, &mut out, out_layout(i))?;
         }
         Ok(())
     })
@@ -126,7 +126,7 @@ fn linear_out(cx: &KernelContext<'_>) -> Result<()> {
                 }
                 _ => Addend::None,
             };
-            product(GemmShape { m, k, n }, A::ONE, MatrixOperand::new(input, from)?, weight, addend, &mut out, to)?;
+            gemm(GemmShape { m, k, n }, A::ONE, MatrixOperand::new(input, from)?, weight, addend, &mut out, to)?;
         }
         Ok(())
     })

@@ -1,4 +1,4 @@
-//! ExecuTorch's custom operators for language models, and `preprocess`.
+//! ExecuTorch's custom operators for language models, experts among them, and its `preprocess` operators for images.
 
 use rushlight_runtime::OpGroup;
 

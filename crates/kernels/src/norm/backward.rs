@@ -17,14 +17,14 @@ use super::normalize::{Float, check_floating, check_sizes};
 /// `native_layer_norm_backward.out(Tensor grad_out, Tensor input, SymInt[] normalized_shape, Tensor mean, Tensor rstd,
 /// Tensor? weight, Tensor? bias, bool[3] output_mask, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2)`
 ///
-/// Outputs that `output_mask` leaves out are not touched.
+/// Outputs whose entry in `output_mask` is false are not written.
 pub const NATIVE_LAYER_NORM_BACKWARD_OUT: Op =
     Op::new("aten::native_layer_norm_backward.out", 11, native_layer_norm_backward_out).outs(3);
 
 /// `native_group_norm_backward.out(Tensor grad_out, Tensor input, Tensor mean, Tensor rstd, Tensor? weight, SymInt N,
 /// SymInt C, SymInt HxW, int group, bool[3] output_mask, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2)`
 ///
-/// Outputs that `output_mask` leaves out are not touched.
+/// Outputs whose entry in `output_mask` is false are not written.
 pub const NATIVE_GROUP_NORM_BACKWARD_OUT: Op =
     Op::new("aten::native_group_norm_backward.out", 13, native_group_norm_backward_out).outs(3);
 
@@ -57,18 +57,18 @@ fn native_group_norm_backward_out(cx: &KernelContext<'_>) -> Result<()> {
     call.run(&groups.sizes, along, groups.reduced())
 }
 
-/// The roles of a tensor's dimensions.
+/// The shape of a tensor.
 #[derive(Clone, Copy)]
 enum Role {
-    /// Those of the input.
+    /// The shape of the input.
     Like,
-    /// Those of the mean.
+    /// The shape of the mean.
     Stat,
-    /// Those of the weight.
+    /// The shape of the weight.
     Parameter,
 }
 
-/// The arguments that both operators have.
+/// The arguments that both operators share.
 struct BackwardCall<'c, 'm> {
     cx: &'c KernelContext<'m>,
     grad: Tensor<'c>,
@@ -82,8 +82,7 @@ struct BackwardCall<'c, 'm> {
 }
 
 impl<'c, 'm> BackwardCall<'c, 'm> {
-    /// The arguments are the positions of the mean, the reciprocal deviation and the weight, of the mask, and of the
-    /// first output.
+    /// Reads and checks the arguments of a call. `mean`, `rstd`, `weight`, `mask` and `first_out` are their positions.
     fn new(
         cx: &'c KernelContext<'m>,
         [mean, rstd, weight]: [usize; 3],
@@ -120,8 +119,8 @@ impl<'c, 'm> BackwardCall<'c, 'm> {
         Ok(call)
     }
 
-    /// Computes the gradients. `along` gives a tensor's strides along the dimensions `sizes`; the dimensions in
-    /// `normalized` are normalized together.
+    /// Computes the gradients. `along` maps the strides of a tensor to strides along the dimensions `sizes`. The means are
+    /// taken over the dimensions in `normalized`.
     fn run(&self, sizes: &[usize], along: impl Fn(Role, &[usize]) -> Result<Dims>, normalized: DimSet) -> Result<()> {
         if self.input.dtype() == ScalarType::Double {
             self.gradients::<f64>(sizes, along, normalized)
@@ -130,7 +129,7 @@ impl<'c, 'm> BackwardCall<'c, 'm> {
         }
     }
 
-    /// Returns output `i` with these sizes, or `None` if the mask leaves it out.
+    /// Returns output `i` with these sizes, or `None` if its entry in the mask is false.
     fn out(&self, i: usize, sizes: &[usize]) -> Result<Option<TensorMut<'c>>> {
         if !self.mask[i] {
             return Ok(None);
@@ -194,7 +193,7 @@ impl<'c, 'm> BackwardCall<'c, 'm> {
         })
     }
 
-    /// The dimensions that a weight does not have.
+    /// The dimensions that a weight does not have. The gradient of a parameter is summed over them.
     fn summed(&self, sizes: &[usize], along: impl Fn(Role, &[usize]) -> Result<Dims>) -> Result<DimSet> {
         let parameter = along(Role::Parameter, &Dims::filled(self.parameter_sizes.len(), 1)?)?;
         let mut kept = parameter.iter().map(|&stride| stride != 0);
@@ -202,8 +201,10 @@ impl<'c, 'm> BackwardCall<'c, 'm> {
     }
 }
 
-/// Inputs of the gradients. The sets of the nests are the input, the gradient, the mean, the reciprocal deviation, then
-/// two others.
+/// Inputs of the gradients.
+///
+/// The nests iterate over six tensors. The first four are the input, the gradient, the mean and the reciprocal deviation.
+/// The last two are the weight and the input's gradient, or the gradients of weight and bias.
 struct Inputs<'a, C> {
     input: Reader<'a, C>,
     grad: Reader<'a, C>,
@@ -212,7 +213,7 @@ struct Inputs<'a, C> {
     weight: Option<Reader<'a, C>>,
 }
 
-/// For a few neighbouring elements: `h`, the gradient of the output, and the reciprocal deviation.
+/// `h`, the gradient of the output, and the reciprocal deviation of up to [`TILE`] neighbouring elements.
 struct Tiles<C> {
     h: [C; TILE],
     grad: [C; TILE],
@@ -246,7 +247,7 @@ impl<C: Float> Inputs<'_, C> {
         Ok(())
     }
 
-    /// Multiplies the gradients by the weights, whose set is the fifth.
+    /// Multiplies the gradients by the weights, which are the fifth tensor of the nest.
     fn weigh(&self, row: &Row<6>, stride: usize, start: usize, grads: &mut [C]) {
         if let Some(weight) = &self.weight {
             let mut weights = [C::ZERO; TILE];
@@ -258,6 +259,7 @@ impl<C: Float> Inputs<'_, C> {
         }
     }
 
+    /// Computes the gradient of the input in two passes: the means of `g` and `g * h`, then the gradient.
     fn input_gradient(&self, group: &mut Group<'_, 6>, count: usize, to: &mut Writer<'_, C>) -> Result<()> {
         let (is_run, strides) = (group.is_run(), group.strides());
         let column = |i: usize| if is_run { 0 } else { i };
@@ -288,6 +290,7 @@ impl<C: Float> Inputs<'_, C> {
         })
     }
 
+    /// Returns the gradients of the weight and of the bias for the columns of a group.
     fn parameter_gradients(&self, group: &mut Group<'_, 6>) -> Result<[[C; COLUMNS]; 2]> {
         let (is_run, strides) = (group.is_run(), group.strides());
         let mut sums = [[0.0; COLUMNS]; 2];

@@ -1,12 +1,12 @@
-//! Affine conversion between runs of f32 and of integers.
+//! Quantization and dequantization of slices.
 
 use rushlight_runtime::{Result, Tensor, TensorMut};
 
 /// An integer that quantized tensors store.
 pub(super) trait Stored: Copy {
-    /// Keeps the low bits.
+    /// Converts an integer, and drops bits that do not fit.
     fn from_i32(value: i32) -> Self;
-    /// Values beyond 32 bits lose their upper bits.
+    /// Returns the low 32 bits.
     fn to_i32(self) -> i32;
     /// The elements of a tensor of this type.
     fn slice<'a>(tensor: &Tensor<'a>) -> Result<&'a [Self]>;
@@ -62,11 +62,11 @@ macro_rules! dispatch_stored {
     };
 }
 
-/// `1.5 * 2^23`: adding it to a float of magnitude up to 2^22 rounds to the nearest integer, halves to the even one,
-/// and leaves that integer in the low bits.
+/// `1.5 * 2^23`. Adding it to a float of magnitude up to 2^22 rounds that to the nearest integer, ties to even. The low bits
+/// of the sum are the integer.
 const ROUND: f32 = 12_582_912.0;
 
-/// Parameters of quantization: `clamp(round(x * inverse) + zero_point, min, max)`, halves rounded to the even integer.
+/// Parameters of quantization: `clamp(round(x * inverse) + zero_point, min, max)`, with ties to even.
 #[derive(Clone, Copy)]
 pub(super) struct Quantizer {
     pub(super) inverse: f32,
@@ -80,13 +80,13 @@ impl Quantizer {
         Self { inverse: 1.0 / scale, zero_point, min, max }
     }
 
-    /// The same for values that are multiplied by `inverse` already.
+    /// Returns a quantizer of values that are already multiplied by `inverse`.
     pub(super) fn scaled(self) -> Self {
         Self { inverse: 1.0, ..self }
     }
 
-    /// Bounds before the zero point is added, and the offset from the bits of [`ROUND`] plus an integer to the
-    /// quantized one, if all of these are exact in f32.
+    /// Returns the parameters of [`quantize_within`]; `None` if they are not exact in f32. They are the bounds before the
+    /// zero point is added, and the offset that converts the bits of `ROUND + integer` to the quantized integer.
     fn bounds(&self) -> Option<(f32, f32, i32)> {
         let zero_point = i64::from(self.zero_point);
         let (low, high) = (self.min.saturating_sub(zero_point), self.max.saturating_sub(zero_point));
@@ -95,7 +95,7 @@ impl Quantizer {
         (exact.contains(&low) && exact.contains(&high)).then_some((low as f32, high as f32, offset))
     }
 
-    /// NaN becomes `min`, infinities `min` and `max`.
+    /// Quantizes as many elements as both slices have. NaN becomes `min`, infinities `min` and `max`.
     #[inline]
     pub(super) fn quantize<Q: Stored>(&self, input: &[f32], out: &mut [Q]) {
         if let Some((low, high, offset)) = self.bounds() {
@@ -113,6 +113,7 @@ impl Quantizer {
     }
 }
 
+/// Quantizes a scaled value, with the parameters of [`Quantizer::bounds`].
 #[inline(always)]
 fn quantize_within<Q: Stored>(x: f32, low: f32, high: f32, offset: i32) -> Q {
     let x = if x > low { x } else { low };
@@ -120,7 +121,7 @@ fn quantize_within<Q: Stored>(x: f32, low: f32, high: f32, offset: i32) -> Q {
     Q::from_i32(((x + ROUND).to_bits() as i32).wrapping_add(offset))
 }
 
-/// Columns with parameters of their own.
+/// Maximum columns of a [`ColumnQuantizer`].
 pub(super) const COLUMNS: usize = 128;
 
 /// A [`Quantizer`] for each of several columns.
@@ -132,7 +133,7 @@ pub(super) struct ColumnQuantizer {
 }
 
 impl ColumnQuantizer {
-    /// `None` if one of them has bounds that are not exact in f32.
+    /// Returns `None` if the bounds of a quantizer are not exact in f32.
     pub(super) fn new(quantizers: impl Iterator<Item = Quantizer>) -> Option<Self> {
         let zeros = [0.0; COLUMNS];
         let mut columns = Self { inverse: zeros, low: zeros, high: zeros, offset: [0; COLUMNS] };
@@ -178,17 +179,17 @@ impl ColumnDequantizer {
     }
 }
 
-/// `(q - zero_point) * scale` in f32, of as many elements as there are in both.
+/// Computes `(q - zero_point) * scale` in f32, for the length of the shorter slice.
 #[inline]
 pub(super) fn dequantize<Q: Stored>(input: &[Q], out: &mut [f32], scale: f32, zero_point: i32) {
-    // Bytes are the low bits of a float of 2^23 and more, which takes fewer instructions than a conversion.
+    // Bytes become the low bits of 2^23: bit operations and a subtraction take fewer instructions than a conversion.
     const START: f32 = 8_388_608.0;
     if size_of::<Q>() == 1 && zero_point.unsigned_abs() < 1 << 22 {
         let raised = if Q::from_i32(-1).to_i32() < 0 { 128u8 } else { 0 };
         let zero = START + f32::from(raised) + zero_point as f32;
         let start = START.to_bits() | u32::from(raised);
         let value = |q: Q| (f32::from_bits(start ^ u32::from(q.to_i32() as u8)) - zero) * scale;
-        // Whole blocks take a third fewer instructions than a loop whose length is not known.
+        // Blocks of constant length take a third fewer instructions than a loop of unknown length.
         let length = input.len().min(out.len());
         let (input, input_rest) = input[..length].as_chunks::<16>();
         let (out, out_rest) = out[..length].as_chunks_mut::<16>();
@@ -247,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_are_dequantized_as_there_are_in_both() {
+    fn dequantize_stops_at_the_shorter_slice() {
         for (from, to) in [(12, 128), (40, 64), (64, 40), (0, 5)] {
             let (input, mut out) = ([3u8; 64], [0.0; 128]);
             dequantize(&input[..from], &mut out[..to], 2.0, 1);

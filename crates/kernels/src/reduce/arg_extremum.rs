@@ -1,4 +1,4 @@
-//! Positions of largest and smallest values. The first NaN counts as the extremum; of equal values the first does.
+//! Positions of maxima and minima. The first NaN counts as the extremum. Otherwise the first of equal extrema does.
 
 use rushlight_runtime::{Detail, Error, KernelContext, Op, Result, ScalarType, Tensor, TensorMut};
 
@@ -18,7 +18,7 @@ pub const ARGMIN_OUT: Op = Op::new("aten::argmin.out", 4, argmin);
 
 /// `max.dim_max(Tensor self, int dim, bool keepdim=False, *, Tensor(a!) max, Tensor(b!) max_values)`
 ///
-/// The second output is the positions, in spite of its name.
+/// The second output has the positions, despite its name.
 pub const MAX_DIM_MAX: Op = Op::new("aten::max.dim_max", 5, max_dim_max).outs(2);
 
 /// `min.dim_min(Tensor self, int dim, bool keepdim=False, *, Tensor(a!) min, Tensor(b!) min_indices)`
@@ -93,11 +93,12 @@ fn positions<'c>(
     }
     resize_reduced(&mut out, input, dims, keepdim, index)?;
     if out.numel() > 0 && dims.count(input.sizes()) == 0 {
-        return Err(Error::invalid("no elements have no extremum").arg(0));
+        return Err(Error::invalid("an empty dimension has no extremum").arg(0));
     }
     Ok(out)
 }
 
+/// Finds the extrema over `dims`. Writes their positions, and their values if `values` is given.
 fn search<C: Bounded, F: Order<C>>(
     input: &Tensor<'_>,
     dims: DimSet,
@@ -162,11 +163,11 @@ fn search_tile<C: Bounded, F: Order<C>>(tile: &[C], start: usize, best: &mut C, 
 /// The position of the first element that is `extremum` or NaN.
 fn find<C: Bounded>(tile: &[C], extremum: C) -> usize {
     const CHUNK: usize = 16;
-    let is_it = |x: &C| (*x == extremum) | x.is_nan();
-    // Chunks without it are passed by vector code.
-    let found = |chunk: &[C; CHUNK]| chunk.iter().fold(0u32, |found, x| found | u32::from(is_it(x))) != 0;
-    let start = tile.as_chunks().0.iter().position(found).unwrap_or(tile.len() / CHUNK) * CHUNK;
-    start + tile[start..].iter().position(is_it).unwrap_or(0)
+    let matches = |x: &C| (*x == extremum) | x.is_nan();
+    // Vector code skips the chunks before it.
+    let has_match = |chunk: &[C; CHUNK]| chunk.iter().fold(0u32, |any, x| any | u32::from(matches(x))) != 0;
+    let start = tile.as_chunks().0.iter().position(has_match).unwrap_or(tile.len() / CHUNK) * CHUNK;
+    start + tile[start..].iter().position(matches).unwrap_or(0)
 }
 
 fn search_columns<C: Bounded, F: Order<C>>(
@@ -176,7 +177,7 @@ fn search_columns<C: Bounded, F: Order<C>>(
     positions: &mut [i64; COLUMNS],
 ) -> Result<()> {
     let mut buffer = [C::ZERO; TILE];
-    // Positions as wide as the values most often are make for vector code.
+    // Positions of 32 bits have the width of f32 and i32, so that the loops are vectorized.
     let (mut at, mut position) = ([0u32; COLUMNS], 0u32);
     group.rows(|row| {
         let tile = from.tile(row.offsets[0], row.len, &mut buffer);
@@ -191,7 +192,7 @@ fn search_columns<C: Bounded, F: Order<C>>(
     Ok(())
 }
 
-/// Two loops with one selection each, because that is what becomes vector code.
+/// Updates the extremum and its position in each column. Two loops with one selection each, because LLVM vectorizes these.
 #[inline(always)]
 fn update_columns<C: Bounded, F: Order<C>>(row: &[C], position: u32, best: &mut [C; COLUMNS], at: &mut [u32; COLUMNS]) {
     for ((&x, &mut best), at) in row.iter().zip(&mut *best).zip(at) {
@@ -202,7 +203,7 @@ fn update_columns<C: Bounded, F: Order<C>>(row: &[C], position: u32, best: &mut 
     }
 }
 
-/// Searches all elements in logical order although memory has another.
+/// Searches all elements of a tensor in logical order, which is not its memory order.
 fn in_logical_order<C: Bounded, F: Order<C>>(input: &Tensor<'_>, mut position: TensorMut<'_>) -> Result<()> {
     let from = Reader::<C>::new(*input).map_err(|e| e.arg(0))?;
     let (Some((&len, sizes)), Some((&stride, strides))) = (input.sizes().split_last(), input.strides().split_last())

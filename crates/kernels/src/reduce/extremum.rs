@@ -53,7 +53,7 @@ where
     }
     resize_reduced(&mut out, &input, dims, keepdim, 3)?;
     if dims.count(input.sizes()) == 0 && out.numel() > 0 {
-        return Err(Error::invalid("no elements have no extremum").arg(0));
+        return Err(Error::invalid("an empty dimension has no extremum").arg(0));
     }
     dispatch_accumulator!(input.dtype(), C => {
         let from = Reader::<C>::new(input).map_err(|e| e.arg(0))?;
