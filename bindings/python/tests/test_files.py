@@ -56,14 +56,14 @@ def test_links_modes_and_pipes_stay(model, tmp_path):
     assert read == [program.buffer]
 
 
-def test_methods_have_names_of_their_own(model):
+def test_methods_need_different_names(model):
     with pytest.raises(rushlight.Error, match="two methods are called `forward`"):
         rushlight.compile(model, constant_methods={"forward": 3})
     with pytest.raises(rushlight.Error, match="without a name"):
         rushlight.compile({"": model})
 
 
-def test_files_are_called_what_they_are(model, tmp_path):
+def test_errors_name_the_kind_of_a_file(model, tmp_path):
     for source in (model, model.read_bytes()):
         with pytest.raises(rushlight.Error, match="(?s)an exported program.*compile it first.*rushlight.compile") as caught:
             rushlight.load(source)

@@ -10,7 +10,7 @@ use crate::output;
 /// Lists the backends that models can be compiled for, and the options of each.
 #[derive(Args)]
 #[command(after_help = "\
-Options stand behind the name of a backend, in `--backend` and `--lower`:
+Options follow the name of a backend, in `--backend` and `--lower`:
   rushlight compile model.pt2 --backend cpu:precision=bf16,threads=2
   rushlight run portable.pte --lower cpu:precision=bf16")]
 pub struct Backends {
@@ -22,7 +22,7 @@ pub struct Backends {
 impl Backends {
     pub fn run(self) {
         if self.json {
-            output::print_json(&Value::Array(rushlight::backends().map(described).collect()));
+            output::print_json(&Value::Array(rushlight::backends().map(backend_json).collect()));
             return;
         }
         let width = rushlight::backends().map(|backend| backend.name().len()).max().unwrap_or_default();
@@ -46,7 +46,8 @@ fn values(option: &OptionSpec) -> String {
     }
 }
 
-fn described(backend: &BackendInfo) -> Value {
+/// A backend with its options as JSON.
+fn backend_json(backend: &BackendInfo) -> Value {
     let value = |value: OptionValue<'_>| match value {
         OptionValue::Bool(value) => json!(value),
         OptionValue::Int(value) => json!(value),

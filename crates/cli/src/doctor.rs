@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::machine::Machine;
 use crate::output;
 
-/// Describes this machine and, for a program, what would run slowly here or not at all.
+/// Describes this machine and, for a program, the nodes that would run slowly here or not at all.
 #[derive(Args)]
 pub struct Doctor {
     /// A .pte file to look at
@@ -40,6 +40,7 @@ impl Doctor {
     }
 }
 
+/// Prints the findings on a program.
 fn diagnose(module: &mut Module, path: &std::path::Path) -> Result<(), Failure> {
     output::print(&format!("\n{}", path.display()));
     let registry = Registry::new(ALL);
@@ -49,14 +50,17 @@ fn diagnose(module: &mut Module, path: &std::path::Path) -> Result<(), Failure> 
             let total = report.entries.len();
             let shares: Vec<String> =
                 report.claim_counts().iter().map(|(name, count)| format!("{name} {count}")).collect();
-            output::print(&format!("  lowered when it is loaded; who takes its {total} nodes: {}", shares.join(", ")));
-            let mut left: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+            output::print(&format!(
+                "  lowered when it is loaded; backends of its {total} nodes: {}",
+                shares.join(", ")
+            ));
+            let mut unclaimed: BTreeMap<(&str, &str), usize> = BTreeMap::new();
             for entry in &report.entries {
                 for (_, reason) in entry.reasons() {
-                    *left.entry((&entry.op, reason)).or_default() += 1;
+                    *unclaimed.entry((&entry.op, reason)).or_default() += 1;
                 }
             }
-            for ((op, reason), count) in left {
+            for ((op, reason), count) in unclaimed {
                 findings += 1;
                 output::print(&format!("  {count} x {op} stays on the reference kernels: {reason}"));
             }

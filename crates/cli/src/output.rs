@@ -58,7 +58,7 @@ pub fn is_closed() -> bool {
     FAILED.get().is_some()
 }
 
-/// Fails if standard output could not be written. A closed pipe is no error: a reader such as `head` has read enough.
+/// Fails if standard output could not be written. A closed pipe is not an error: a reader such as `head` has read enough.
 pub fn printed() -> Result<(), Failure> {
     match FAILED.get() {
         Some(error) if error.kind() != io::ErrorKind::BrokenPipe => {
@@ -87,9 +87,9 @@ pub fn note(text: &str) {
 /// Prints the backends that run the nodes of a program, if the user asks for times and details.
 pub fn say_who_runs(module: &mut Module) {
     if is_verbose() {
-        let who = module.report().map(shares).map_err(|reason| format!("runs as it is: {}", reason.message()));
+        let owners = module.report().map(shares).map_err(|reason| format!("runs as it is: {}", reason.message()));
         let time = module.lowering_time().map_or_else(String::new, |time| format!(" · lowered in {}", duration(time)));
-        to_stderr(&format!("{}{time}", who.unwrap_or_else(|reason| reason)));
+        to_stderr(&format!("{}{time}", owners.unwrap_or_else(|reason| reason)));
     }
 }
 
@@ -195,8 +195,8 @@ pub fn limit_share((share, bound): (f64, Bound)) -> String {
 }
 
 /// The limits of a device: `204.1 GFLOP/s, 30.2 GB/s from memory (CpuBackend: avx512, threads: 2)`.
-pub fn limits(of: &DeviceLimits) -> String {
-    let DeviceLimits { backend, device, limits } = of;
+pub fn limits(limits: &DeviceLimits) -> String {
+    let DeviceLimits { backend, device, limits } = limits;
     let (flops, bytes) = (limits.flop_rate / 1e9, limits.byte_rate / 1e9);
     format!("{flops:.1} GFLOP/s, {bytes:.1} GB/s from memory ({backend}: {device})")
 }
@@ -248,16 +248,16 @@ pub fn number_json(number: f64) -> serde_json::Value {
 pub fn value_json(value: &Value, limit: usize) -> serde_json::Value {
     match value {
         Value::Tensor(tensor) => {
-            let mut of = json!({
+            let mut object = json!({
                 "kind": "tensor",
                 "dtype": tensor.dtype().name(),
                 "shape": tensor.shape(),
                 "elements": elements_json(tensor, limit),
             });
             if let Some(left_out @ 1..) = numel(tensor).checked_sub(limit) {
-                of["elements_left_out"] = json!(left_out);
+                object["elements_left_out"] = json!(left_out);
             }
-            of
+            object
         }
         Value::Int(v) => json!({ "kind": "int", "value": v }),
         Value::Double(v) => json!({ "kind": "double", "value": number_json(*v) }),

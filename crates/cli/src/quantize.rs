@@ -102,8 +102,8 @@ pub struct Quantize {
     json: bool,
 }
 
-/// Number of layers in a summary.
-const WORST: usize = 5;
+/// Maximum number of layers in a summary.
+const MAX_WORST: usize = 5;
 
 impl Quantize {
     pub fn run(self) -> Result<(), Failure> {
@@ -127,8 +127,8 @@ impl Quantize {
             quantization = quantization.embeddings(bits);
         }
         quantization = self.keep.iter().fold(quantization, Quantization::keep);
-        if let Some(least) = self.min_snr {
-            quantization = quantization.min_snr(least);
+        if let Some(min_snr) = self.min_snr {
+            quantization = quantization.min_snr(min_snr);
         }
         let follower = Follower::start()?;
         let compiler = Compiler::new().method_bytes("forward", bytes).quantize(quantization);
@@ -186,7 +186,7 @@ impl Quantize {
             }
             // A pipe or device with the name of an image may never end.
             if let Some(file) = images.iter().find(|file| !file.is_file()) {
-                let what = format!("`{}` is no regular file: move it out of the folder", file.display());
+                let what = format!("`{}` is not a regular file: move it out of the folder", file.display());
                 return Err(Failure::Input(what));
             }
             all.append(&mut images);
@@ -250,7 +250,7 @@ fn print_worst(output: &Path, report: &QuantizationReport) {
     if let Some(reason) = &report.not_compared {
         output::print_summary(output, &format!("  outputs not compared: {reason}"));
     }
-    let worst = report.layers.iter().filter(|layer| layer.kept.is_none()).take(WORST);
+    let worst = report.layers.iter().filter(|layer| layer.kept.is_none()).take(MAX_WORST);
     for layer in worst {
         if let Some(ratio) = layer.quality().filter(|ratio| ratio.is_finite()) {
             let what = if layer.snr.is_some() { "results" } else { "weights" };

@@ -1,4 +1,4 @@
-//! Exit codes and error messages of all subcommands, for mistakes of users.
+//! Exit codes and error messages of all subcommands for wrong arguments and files.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use crate::command::{CORPUS, EXAMPLE, at, fails, folder, succeeds};
 
 /// Two methods of the same name are refused, for all sources of methods.
 #[test]
-fn methods_have_names_of_their_own() {
+fn methods_need_different_names() {
     let folder = folder("method-names");
     let (model, output) = (format!("{EXAMPLE}/digits.pt2"), at(&folder, "x.pte"));
     let named = |name: &str| format!("{name}={model}");
@@ -42,7 +42,7 @@ fn paths_may_have_an_equals_sign() {
 
 /// Invalid values of each option of each subcommand, with the exit code and the error's text.
 #[test]
-fn odd_values_of_options_are_refused() {
+fn invalid_values_of_options_are_refused() {
     let folder = folder("odd-values");
     let (model, program) = (format!("{EXAMPLE}/digits.pt2"), format!("{EXAMPLE}/digits.pte"));
     let (output, nowhere) = (at(&folder, "x.pte"), at(&folder, "no-such/x"));
@@ -187,7 +187,7 @@ fn one_output_is_one_file() {
 
 /// If a file of the wrong kind is given, the error names its kind and the command to run next.
 #[test]
-fn files_are_called_what_they_are() {
+fn errors_name_the_kind_of_a_file() {
     let folder = folder("kinds");
     let file = |name: &str, bytes: &[u8]| {
         fs::write(folder.join(name), bytes).expect("a file");

@@ -1,4 +1,5 @@
-//! The `rushlight` command, started as users start it. One binary, which links once; each file is a module.
+//! Tests of the `rushlight` command, which is started as users start it. Each file is a module of one test binary, because
+//! linking several takes longer.
 
 mod bindings;
 mod cache;

@@ -89,7 +89,7 @@ impl Module {
                 ));
             }
             match error.detail {
-                Detail::Fault(Fault::NoExternalData, ..) => self.without_data(explained, program, name),
+                Detail::Fault(Fault::NoExternalData, ..) => self.missing_data_error(explained, program, name),
                 _ => explained,
             }
         })?;

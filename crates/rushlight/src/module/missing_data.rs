@@ -1,4 +1,4 @@
-//! The error of weights that are in a data file that was not given.
+//! The error for a missing data file.
 
 use std::path::{Path, PathBuf};
 
@@ -11,9 +11,9 @@ use crate::error::Error;
 use crate::source::{self, LoadMode};
 
 impl Module {
-    /// Names the weights of a method that are in a data file that was not given, and the files beside the program that have
-    /// them.
-    pub(super) fn without_data(&self, error: Error, program: &Program<'static>, method: &str) -> Error {
+    /// Returns the error of a method that needs weights of a missing data file. It names the weights, and the files beside the
+    /// program that have them. Returns `error` if no weight is missing.
+    pub(super) fn missing_data_error(&self, error: Error, program: &Program<'static>, method: &str) -> Error {
         let parsed = program.parsed();
         let given = &self.options.external_data;
         let is_known =
@@ -30,7 +30,7 @@ impl Module {
             count => format!(" and {} more", count - 1),
         };
         let site = error.location().map(ToOwned::to_owned);
-        let message = format!("{count} of `{method}` should come from a data file (.ptd) that was not given");
+        let message = format!("{count} of `{method}` must come from a data file (.ptd), which is missing");
         let got = match &self.options.external_names[..] {
             [] => "no data file".to_owned(),
             names => format!("{}, without", names.join(", ")),
@@ -39,7 +39,7 @@ impl Module {
         if let Some(site) = site {
             explained = explained.site(site);
         }
-        let ways = "`data=` in Python, `ModuleBuilder::external_data` in Rust";
+        let bindings = "`data=` in Python, `ModuleBuilder::external_data` in Rust";
         let beside = self.options.path.as_deref().map(|path| data_beside(path, first)).unwrap_or_default();
         explained.help(match &beside[..] {
             [] => {
@@ -47,13 +47,13 @@ impl Module {
                 let usual = path.with_extension("ptd");
                 format!(
                     "give the file that was written with the program, `{}` unless it has a name of its own: \
-                     `--data FILE.ptd`, {ways}",
+                     `--data FILE.ptd`, {bindings}",
                     usual.display()
                 )
             }
             files => {
                 let files: Vec<String> = files.iter().map(|file| format!("--data {}", file.display())).collect();
-                format!("beside the program is a file that has it: `{}`, {ways}", files.join("` or `"))
+                format!("a file beside the program has it: `{}`, {bindings}", files.join("` or `"))
             }
         })
     }

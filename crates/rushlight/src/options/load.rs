@@ -97,7 +97,7 @@ impl LoadOptions {
         self.apply(Module::builder())
     }
 
-    /// Sets those options of a builder that are no defaults.
+    /// Sets the options of a builder that differ from the defaults.
     ///
     /// # Errors
     /// The errors of [`builder`](Self::builder).

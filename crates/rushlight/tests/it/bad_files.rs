@@ -3,7 +3,7 @@
 use rushlight::{Code, LoadMode, Module};
 
 #[test]
-fn bytes_that_are_no_program() {
+fn bytes_that_are_not_a_program() {
     let long = [7u8; 4096];
     for bytes in [&b""[..], b"x", b"not a program, but longer than a header needs to be .............", &long] {
         let error = Module::from_bytes(bytes).expect_err("these bytes are no program");
@@ -48,7 +48,7 @@ fn debug_is_a_sentence() {
 /// The error names the reason why a part for XNNPACK could not be translated, not only that there is no XNNPACK.
 #[cfg(feature = "lower")]
 #[test]
-fn the_reason_why_a_part_is_not_translated_is_told() {
+fn the_error_has_the_reason_why_a_part_is_not_translated() {
     use rushlight_format::pte::{DelegateModel, InstructionModel, PlanModel, ProgramModel, TensorModel};
 
     let program = |backend: &str| {
