@@ -1,4 +1,4 @@
-"""Checks of arguments, whose errors say which one is meant."""
+"""Checks of arguments. Their errors name the argument."""
 
 import operator
 import os
@@ -7,7 +7,7 @@ _MAX_COUNT = (1 << 64) - 1
 
 
 def path_of(what, given):
-    """A path as a str, of a str, bytes or an object with `__fspath__`."""
+    """Converts a str, bytes or an object with `__fspath__` to a path as a str."""
     try:
         return os.fsdecode(given)
     except TypeError:
@@ -15,7 +15,7 @@ def path_of(what, given):
 
 
 def check_text(what, text):
-    """Refuses what is no str, or one that no file can hold."""
+    """Raises unless `text` is a str that can be encoded as UTF-8."""
     if not isinstance(text, str):
         raise TypeError(f"{what} must be a str, got {text!r}")
     try:
@@ -25,13 +25,13 @@ def check_text(what, text):
 
 
 def check_bool(what, value):
-    """Refuses what is no bool."""
+    """Raises unless `value` is a bool."""
     if not isinstance(value, bool):
         raise TypeError(f"{what} must be a bool, got {value!r}")
 
 
 def count_of(value, least, most):
-    """A value as an int from `least` to `most`, or None if it is none."""
+    """Returns `value` as an int from `least` to `most`; None for any other value."""
     try:
         count = None if isinstance(value, bool) else operator.index(value)
     except TypeError:
@@ -40,6 +40,6 @@ def count_of(value, least, most):
 
 
 def check_count(what, value, most=_MAX_COUNT):
-    """Refuses what is neither None nor an int from 0 to `most`."""
+    """Raises unless `value` is None or an int from 0 to `most`."""
     if value is not None and count_of(value, 0, most) is None:
         raise ValueError(f"{what} must be an int from 0 to {most} or None, got {value!r}")

@@ -1,16 +1,16 @@
-"""Backends that are written in Python: what they claim and compile, and how they run it."""
+"""Backends in Python: the protocols for claiming and compiling nodes, and for running parts."""
 
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol, Union
 
 from . import _rushlight
-from ._graph import Claims, Constants, Metadata, Method, Node, Part, State, SymInt, Value, check_value, described, given
+from ._graph import Claims, Constants, Metadata, Method, Node, Part, State, SymInt, Value, check_options, check_value, type_name
 
 
 class Payload(NamedTuple):
-    """What a backend made of a part, and what its other half is given.
+    """The result of compiling a part, which the backend's run-time half gets.
 
-    `named_data` are blobs that parts and methods may share: equal keys must have equal bytes.
+    `named_data` are blobs that parts and methods may share. Equal keys must have equal bytes.
     """
 
     data: bytes
@@ -19,10 +19,10 @@ class Payload(NamedTuple):
 
 
 class OptionSpec(NamedTuple):
-    """An option that a backend has.
+    """An option of a backend.
 
-    The type of `default`, a bool, an int or a str, is the type of its values; `about` is one line of documentation. An option
-    with `choices` takes one of these strs.
+    `default` is a bool, an int or a str; its type is that of all values. `about` is one line of documentation. If `choices` is
+    not empty, the value is one of these strs.
     """
 
     name: str
@@ -32,7 +32,7 @@ class OptionSpec(NamedTuple):
 
 
 class BackendInfo(NamedTuple):
-    """A backend that comes with Rushlight, with the options that it has when a model is compiled."""
+    """A backend that comes with Rushlight, with its options for compiling."""
 
     name: str
     about: str
@@ -40,7 +40,7 @@ class BackendInfo(NamedTuple):
 
 
 def backends():
-    """The backends that come with Rushlight, as `BackendInfo`s."""
+    """Returns the backends that come with Rushlight, as a list of `BackendInfo`."""
     return [
         BackendInfo(name, about, [OptionSpec(*spec, tuple(choices)) for *spec, choices in options])
         for name, about, options in _rushlight.backends()
@@ -48,29 +48,29 @@ def backends():
 
 
 class MethodBackend(Protocol):
-    """The ahead-of-time half of a backend, which claims nodes of whole methods. Any object with these members will do.
+    """The ahead-of-time half of a backend that claims nodes of whole methods. Any object with these members is one.
 
-    With `reads_metadata = True` the nodes have their `metadata`. With `owns_state(state) -> bool` the backend may keep states
-    of the model: a `State` that a single part reads and updates, and for which the answer is True, becomes a state of this part.
+    With `reads_metadata = True`, the nodes have their `metadata`. With `owns_state(state) -> bool`, the backend may own states of
+    the model: if a single part reads and updates a `State`, and the function returns True, it becomes a state of this part.
     A backend may have `options`, a sequence of `OptionSpec`s. It then has `set_option(name, value)`, which is called for each
     option before anything is compiled, with the user's value or the default: `backend=(Npu(), {"mode": "exact"})`.
-    An exception of these functions becomes the `__cause__` of the `rushlight.Error` that the compilation raises.
+    The exception of one of these functions becomes the `__cause__` of the `rushlight.Error` that the compilation raises.
     """
 
     name: str
     """The name by which a program finds the backend's other half."""
 
     def claim(self, method: Method, claims: Claims) -> None:
-        """Claims nodes of a method, patterns of several nodes too. `method.is_claimed` tells of backends before this one."""
+        """Claims nodes of a method. A pattern may have several nodes. `method.is_claimed` has the claims of earlier backends."""
         ...
 
     def compile(self, part: Part) -> Union[bytes, Payload]:
-        """Compiles a part: as many nodes of one tag as the order of computation lets run together."""
+        """Compiles a part: nodes of one tag that can run together in the order of computation."""
         ...
 
 
 class Backend(Protocol):
-    """As `MethodBackend`, for backends that claim one node at a time. The other members may be there, too."""
+    """A backend that claims one node at a time. It may have the other members of `MethodBackend`, too."""
 
     name: str
     """The name by which a program finds the backend's other half."""
@@ -78,32 +78,35 @@ class Backend(Protocol):
     def partition(self, node: Node) -> Union[bool, str]:
         """Returns True if the backend takes a node; otherwise False, or the reason.
 
-        Nodes come in the order of computation, and those that a backend before this one took do not come. Composite
-        operators, such as "aten::scaled_dot_product_attention" and "aten::linear", are offered whole. If no backend takes
-        them, all nodes are offered again with simpler operators in their place.
+        Nodes come in the order of computation, without those that an earlier backend took. Composite operators, such as
+        "aten::scaled_dot_product_attention" and "aten::linear", come whole. If no backend takes a composite, all nodes come again,
+        with simpler operators in its place.
         """
         ...
 
     def preprocess(self, part: Part) -> Union[bytes, Payload]:
-        """Compiles a part: as many nodes that the backend took as the order of computation lets run together."""
+        """Compiles a part: nodes of the backend that can run together in the order of computation."""
         ...
 
 
 def register_backend(backend):
-    """Makes `backend` run the delegates of its name, in methods that are loaded from now on.
+    """Registers `backend` to run the delegates with its name, in methods that are loaded after this call.
 
-    `backend.name` is the name in the programs. `backend.init(payload)` prepares what `preprocess` made of one part, as a
-    `rushlight.Payload`, and returns a delegate: an object with `num_outputs`, the number of outputs of the part, and
-    `execute(inputs)`. The inputs are tensors as `rushlight.Tensor` (copies; `numpy.asarray` and `torch.from_dlpack` take
-    them without another) and numbers. It returns the output, or a list or tuple of the outputs, as tensors or arrays of
-    the dtypes of the part's; they are copied to the program's memory. `payload.named_data` has all blobs of the program.
-    A delegate that keeps states has `states`, a dict of names to their first bytes, and `execute(inputs, states)`. It gets a
-    dict of names to bytearrays, which it changes in place and keeps no longer than the call. Delegates of one program that
-    name the same state share it.
+    `backend.name` is the name in the programs. `backend.init(payload)` prepares a part. It gets the result of `preprocess` as a
+    `rushlight.Payload`, whose `named_data` has all blobs of the program. It returns a delegate: an object with `num_outputs`, the
+    number of outputs of the part, and `execute(inputs)`.
 
-    Use it to try a backend out, before its run-time half is written in Rust or C: every call copies and takes the
-    interpreter's lock. A later backend of the same name runs in programs that are loaded after it is registered.
-    An exception of the backend becomes the `__cause__` of the `rushlight.Error` that loading or calling the program raises.
+    The inputs are numbers and tensors. A tensor is a `rushlight.Tensor` with a copy of the elements; `numpy.asarray` and
+    `torch.from_dlpack` do not copy them again. `execute` returns the output, or a list or tuple of the outputs: tensors or
+    arrays with the dtypes of the part. They are copied to the program's memory.
+
+    A delegate with states has `states`, a dict of names to their first bytes, and `execute(inputs, states)`. The second argument
+    is a dict of names to bytearrays. `execute` changes them in place, and must not keep them after the call. Delegates of one
+    program share a state by its name.
+
+    Use it to try a backend before its run-time half is written in Rust or C: every call copies, and holds the interpreter's
+    lock. A later backend with the same name runs in programs that are loaded after it is registered. An exception of the
+    backend becomes the `__cause__` of the `rushlight.Error` that loading or calling the program raises.
     """
     name = _name(backend)
     init = getattr(backend, "init", None)
@@ -135,12 +138,12 @@ def register_backend(backend):
     _rushlight.register_backend(name, prepare)
 
 
-# The functions of a backend that claim nodes and compile parts.
+# The names of the functions of a backend for claiming nodes and compiling parts.
 _FUNCTIONS = "claim", "partition", "compile", "preprocess"
 
 
 class Adapter:
-    """A user's backend as the extension module calls it. It checks results, and makes the objects that the backend is shown."""
+    """A user's backend for the extension module. Checks its results, and makes the objects that it gets."""
 
     # Called by the extension module.
     size = SymInt
@@ -166,7 +169,7 @@ class Adapter:
         self.options = _declared(self.name, getattr(backend, "options", ()))
         if self.options and not callable(getattr(backend, "set_option", None)):
             raise TypeError(f"the backend `{self.name}` has options, and no method `set_option(name, value)`")
-        _rushlight.set_options(self, given(options))
+        _rushlight.set_options(self, check_options(options))
 
     def set_option(self, name, value):
         self._options[name] = value
@@ -182,13 +185,13 @@ class Adapter:
     def state(self, name, type, value, update, core, index):
         return State(name, *type, value, update, core, index)
 
-    def part(self, method, shown, text, tag, options):
-        inputs, outputs, nodes, constants, states, symbols = shown
+    def part(self, method, graph, text, tag, options):
+        inputs, outputs, nodes, constants, states, symbols = graph
         options = {**self._options, **options}
         return Part(method, inputs, outputs, nodes, Constants(*constants), text, tag, options, states, symbols)
 
     def claim(self, method):
-        """The claims of the backend on a method, as the extension module takes them."""
+        """Returns the claims of the backend on a method, in the form of the extension module."""
         claims = Claims(method)
         if self.functions[0] == "claim":
             self._backend.claim(method, claims)
@@ -210,7 +213,7 @@ class Adapter:
         elif isinstance(answer, str):
             claims.refuse(node, answer)
         else:
-            raise TypeError(f"expected True, False or a str with the reason why not, got {described(answer)}")
+            raise TypeError(f"expected True, False or a str with the reason why not, got {type_name(answer)}")
 
     def owns_state(self, state):
         owns_state = getattr(self._backend, "owns_state", None)
@@ -225,7 +228,7 @@ class Adapter:
 
 
 def adapted(backend):
-    """The argument `backend` of `compile` as a list of backends that come with Rushlight, and adapters."""
+    """Converts the argument `backend` of `compile` to a list of adapters and of names of backends that come with Rushlight."""
     if backend is None:
         return []
     is_list = isinstance(backend, (list, tuple)) and not _is_pair(backend)
@@ -237,12 +240,12 @@ def _adapted(item):
         return item
     backend, options = item if _is_pair(item) else (item, {})
     if isinstance(backend, str):
-        return _rushlight.BackendSpec(backend, given(options))
+        return _rushlight.BackendSpec(backend, check_options(options))
     return Adapter(backend, options)
 
 
 def _is_pair(item):
-    """Whether it is a backend with a dict of its options."""
+    """Returns True for a pair of a backend and a dict of its options."""
     return isinstance(item, tuple) and len(item) == 2 and isinstance(item[1], Mapping)
 
 
@@ -250,7 +253,7 @@ def _declared(backend, options):
     declared = []
     for option in options:
         if not isinstance(option, OptionSpec):
-            raise TypeError(f"`options` of the backend `{backend}` must be OptionSpecs, got {described(option)}")
+            raise TypeError(f"`options` of the backend `{backend}` must be OptionSpecs, got {type_name(option)}")
         name, default, about, choices = option[0], option[1], option[2], tuple(option[3])
         if not isinstance(name, str) or not isinstance(about, str) or any(not isinstance(c, str) for c in choices):
             raise TypeError(f"name, about and choices of an option of the backend `{backend}` must be strs: {option}")
@@ -270,7 +273,7 @@ def _name(backend):
     if not isinstance(name, str) or not name:
         raise TypeError(
             "expected the name of a backend, or an object with `name`, `claim(method, claims)` and `compile(part)`, got "
-            f"{described(backend)} whose name is {name!r}"
+            f"{type_name(backend)} whose name is {name!r}"
         )
     return name
 
@@ -281,12 +284,12 @@ def _bytes(what, data):
     try:
         return bytes(memoryview(data))
     except TypeError:
-        raise TypeError(f"{what} must be bytes, got {described(data)}") from None
+        raise TypeError(f"{what} must be bytes, got {type_name(data)}") from None
 
 
 def _blobs(what, blobs):
     if not isinstance(blobs, Mapping) or any(not isinstance(key, str) for key in blobs):
-        raise TypeError(f"{what} must be a dict of strs to bytes, got {described(blobs)}")
+        raise TypeError(f"{what} must be a dict of strs to bytes, got {type_name(blobs)}")
     return [(key, _bytes(f"{what}[{key!r}]", data)) for key, data in blobs.items()]
 
 

@@ -1,4 +1,4 @@
-"""Where the numbers of an exported program and of a compiled one part."""
+"""Comparison of the numbers of an exported program and a compiled one."""
 
 import os
 from typing import NamedTuple, Optional
@@ -7,17 +7,17 @@ from . import _rushlight
 from ._compile import Program, bytes_or_path
 from ._progress import Progress
 from ._signature import of_exported
-from ._text import Table, count, shown_in_full
+from ._text import Table, count, printable_with_repr
 
 
 class ComparisonRow(NamedTuple):
-    """How far a result of the compiled program is from the exported program's.
+    """The difference of one result between the exported and the compiled program.
 
-    `result` is its name, `node` and `op` what computes it in the exported program, `module` the path of the module that
-    was called, `source` the line of Python. `max_abs` is the largest absolute difference, `relative` that over the
-    largest absolute value of the exported program's, `snr_db` the ratio of their energies in dB. `shapes` are both
-    shapes where they differ; nothing else is compared then. `unseen` counts the results between the one of the row before
-    and this one that only the exported program has: numbers that part here may part in any of them.
+    `result` is its name. `node` and `op` compute it in the exported program. `module` is the path of the called module,
+    `source` the line of Python. `max_abs` is the maximum absolute difference, `relative` its ratio to the maximum absolute
+    value of the exported program's result, `snr_db` the ratio of their energies in dB. `shapes` has both shapes if they differ;
+    then nothing else is compared. `unseen` counts the results between the previous row and this one that only the exported
+    program has: any of them may be the cause of a difference.
     """
 
     result: str
@@ -33,7 +33,7 @@ class ComparisonRow(NamedTuple):
 
 
 class ComparedOutput(NamedTuple):
-    """How far an output of the compiled program is from the exported program's, in the terms of `rushlight.ComparisonRow`.
+    """The difference of an output between the exported and the compiled program, with the fields of `rushlight.ComparisonRow`.
 
     `name` is that of the exported function's output, or its position.
     """
@@ -46,10 +46,10 @@ class ComparedOutput(NamedTuple):
 
 
 class Rows(list):
-    """Rows of a comparison, which print as a table."""
+    """The rows of a comparison. They print as a table."""
 
     def table(self):
-        """The rows as a table for people."""
+        """Returns the rows as a table of text."""
         header = ("result", "operator", "max abs", "relative", "snr", "module", "source")
         return Table([header, *map(_cells, self)], right=(2, 3, 4))
 
@@ -60,11 +60,12 @@ class Rows(list):
         return self.table().html()
 
 
-@shown_in_full
+@printable_with_repr
 class Comparison:
-    """The results that both programs have in `rows`, in the order in which the exported program computes them, and in `outputs`
-    the tensors that the method returns. `only_in_reference` has the names of the results that the compiled program folded, fused
-    or delegated, and which cannot be compared."""
+    """The comparison of two programs. `rows` has the results that both programs have, in the order of the exported program, and
+    `outputs` the tensors that the method returns. `only_in_reference` has the names of the results that the compiled program
+    folded, fused or delegated, and that cannot be compared.
+    """
 
     __slots__ = ("only_in_reference", "outputs", "rows")
 
@@ -74,17 +75,16 @@ class Comparison:
         self.only_in_reference = only_in_reference
 
     def worst(self, count=5):
-        """The rows that differ most, relative to their scale, the worst first."""
+        """Returns the rows with the largest relative differences, the worst first."""
         return Rows(sorted(self.rows, key=lambda row: -row.relative)[:count])
 
     def first_difference(self, tolerance=1e-4):
-        """The first row that differs by more than `tolerance` of its scale: where the numbers part. None if none does."""
+        """Returns the first row that differs by more than `tolerance` of its scale; None if none does."""
         return next((row for row in self.rows if row.relative > tolerance), None)
 
     def parting(self, tolerance=1e-4):
-        """Where the numbers part, in a sentence: at the first row that differs by more than `tolerance` of its scale, or
-        between that one and the last that agrees, if results in between are only in the exported program. None if none
-        differs.
+        """Describes the first difference of more than `tolerance` of the scale in a sentence. It is at a row, or, if results between
+        that row and the one before are only in the exported program, between the two. None if no row differs.
         """
         at = next((at for at, row in enumerate(self.rows) if row.relative > tolerance), None)
         if at is None:
@@ -109,14 +109,14 @@ class Comparison:
 
 
 def compare(reference, candidate, inputs=None, *, method="forward", seed=0, progress=None):
-    """Runs a model as it was exported and as it was compiled, and compares node by node.
+    """Runs an exported model and its compiled program, and compares them node by node.
 
-    `reference` is what `rushlight.compile` takes for one method: a .pt2 file (a path, or its bytes) or a
-    `torch.export.ExportedProgram`. Every node of it runs on the reference operators. `candidate` is the compiled program:
-    the path or bytes of a .pte, or a `rushlight.Program`. `inputs` are the inputs of the method in a tuple or list, in a
-    dict by name, or one alone; without, random ones of the declared shapes are made from `seed`. `progress` is as for `rushlight.compile`.
+    `reference` is the source of one method for `rushlight.compile`: a .pt2 file (a path, or its bytes) or a
+    `torch.export.ExportedProgram`. All of its nodes run on the reference operators. `candidate` is the compiled program: the path
+    or bytes of a .pte, or a `rushlight.Program`. `inputs` are the inputs of the method: a tuple or list, a dict by name, or a
+    single one. By default they are random with the declared shapes, from `seed`. `progress` is as for `rushlight.compile`.
 
-    Raises rushlight.Error if either cannot be loaded or run, and ValueError if the .pte has no debug map.
+    Raises rushlight.Error if a program cannot be loaded or run, and ValueError if the .pte has no debug map.
     """
     if isinstance(candidate, Program):
         candidate = candidate.buffer

@@ -1,4 +1,4 @@
-"""From PyTorch models and exported programs to .pte files."""
+"""Compiles PyTorch models and exported programs to .pte files."""
 
 import functools
 import inspect
@@ -20,15 +20,15 @@ from ._module import Module
 from ._progress import Progress
 from ._quantization import Quantization
 from ._report import NodeReport, left_nodes, shares
-from ._text import Table, count, shown_in_full, size
+from ._text import Table, count, printable_with_repr, size
 
-# Inputs that a module of PT2E is compared with its floats on.
+# Maximum inputs on which a quantized module of PT2E is compared with its floats.
 _COMPARED = 8
 _LOGGER = logging.getLogger("rushlight")
 
 
 class MethodReport(NamedTuple):
-    """What a method consists of: its instructions, the bytes of planned memory, and its operators by calls."""
+    """The size of a method: its instructions, the bytes of planned memory, and its operators with their calls."""
 
     name: str
     instructions: int
@@ -36,9 +36,9 @@ class MethodReport(NamedTuple):
     operators: list
 
 
-@shown_in_full
+@printable_with_repr
 class Report(NamedTuple):
-    """What a program consists of. `nbytes` is the size of its file; printed, a report is a table."""
+    """The content of a program. `nbytes` is the size of its file. A report prints as a table."""
 
     nbytes: int
     methods: list
@@ -46,7 +46,7 @@ class Report(NamedTuple):
 
     @property
     def instructions(self):
-        """Instructions of all methods."""
+        """Number of instructions of all methods."""
         return sum(method.instructions for method in self.methods)
 
     @property
@@ -56,7 +56,7 @@ class Report(NamedTuple):
 
     @property
     def operators(self):
-        """Operators of all methods with how many instructions call each, the most called first."""
+        """Operators of all methods with the number of instructions that call each, the most frequent first."""
         calls = {}
         for method in self.methods:
             for use in method.operators:
@@ -65,7 +65,7 @@ class Report(NamedTuple):
 
     @property
     def backends(self):
-        """How many nodes each backend took, the most first; "portable" for the runtime's operators."""
+        """The number of nodes of each backend, the largest first; "portable" is the runtime's operators."""
         return dict(Counter(node.backend for node in self.nodes).most_common())
 
     def _parts(self):
@@ -80,7 +80,7 @@ class Report(NamedTuple):
 
 
 class Program:
-    """A compiled program: what a .pte file will hold. It can be tried at once by calling it."""
+    """A compiled program, the content of a .pte file. Call it to run it at once."""
 
     __slots__ = ("_buffer", "_core", "_external_data", "_loaded", "_progress")
 
@@ -92,9 +92,9 @@ class Program:
         self._loaded = None
 
     def save(self, path):
-        """Writes the .pte file, and beside it those of external weights. Returns the size of the .pte file in bytes.
+        """Writes the .pte file, and its files of external weights beside it. Returns the size of the .pte file in bytes.
 
-        A failure leaves what was there before.
+        After a failure, the old files are unchanged.
         """
         with self._progress:
             return self._core.save(path_of("path", path))
@@ -109,14 +109,14 @@ class Program:
 
     @property
     def external_data(self):
-        """A dict of the .ptd files of external weights: names, as beside a program `model.pte`, to bytes."""
+        """The .ptd files of external weights, as a dict of names to bytes. The names are those beside a program `model.pte`."""
         if self._external_data is None:
             self._external_data = dict(self._core.external_data())
         return self._external_data
 
     @property
     def report(self):
-        """Methods, instructions, planned memory, operators, and who took each node or why not."""
+        """Methods, instructions, planned memory and operators, and the backend of each node, or the reasons of refusal."""
         methods = [
             MethodReport(
                 name=method["name"],
@@ -131,7 +131,7 @@ class Program:
 
     @property
     def quantization(self):
-        """What `quantize` did, a rushlight.QuantizationReport; None without it."""
+        """The result of `quantize` as a rushlight.QuantizationReport; None without it."""
         text = self._core.quantization()
         return None if text is None else quantization.report(text)
 
@@ -144,7 +144,7 @@ class Program:
         return self._module().run(method, *inputs, **named)
 
     def _module(self):
-        # Loaded once, so that state stays between calls; of two threads that load it, the first counts.
+        # Loaded once, so that state is kept between calls. If two threads load it, the first one counts.
         if self._loaded is None:
             loaded = Module(_rushlight.Module(self.buffer, list(self.external_data.values()) or None))
             if self._loaded is None:
@@ -192,46 +192,47 @@ def compile(
     tokenizer=None,
     progress=None,
 ):
-    """Compiles exported programs to a program that runs without PyTorch. Itself needs no torch.
+    """Compiles exported programs to a program that runs without PyTorch. Compiling needs no torch either.
 
-    `source` is what `torch.export.save` wrote (a path, or an object with the bytes), a `torch.export.ExportedProgram`,
-    or a dict of method names to any of these. A source alone becomes the method `forward`. A file is mapped, and must
-    not change while the program is in use.
-    `quantize`: has layers compute in integers: the name of a scheme ("int8", "int8-dynamic", "8da4w", "int4",
-    "int8-weight") or a `rushlight.Quantization`. `program.quantization` says what became of each layer; outputs are compared
-    with those in floats, on the calibration or else on the inputs of the export, and a `rushlight.QuantizationWarning` says
-    which have a signal-to-noise below 10 dB.
-    `calibration`: an iterable of inputs, each a tuple of arguments, a dict of them by name, or one tensor, that show what numbers
-    are like inside of the model; for several methods a dict of these. "int8" needs some. A `torch.utils.data.DataLoader` may have
-    labels behind the inputs, and larger batches than the model.
-    `backend`: who is shown the nodes; what it leaves runs on the portable operators. One that comes with Rushlight, as
-    "cpu" or with options as "cpu:precision=bf16", an object of your own with `name`, `partition(node)` and
-    `preprocess(part)` (see `rushlight.Backend`), either of them with a dict of options, as ("cpu", {"precision": "bf16"}), or a
-    list of these, the first asked first; with `quantize` "cpu" if none is given. `rushlight.backends()` has the names and
-    their options. `program.report` says who took each node, or why not.
-    `share_state`: buffers of the same name in several methods are one; what one method writes, the others see.
-    `kv_cache`: what KV caches are stored as, states whose rows the program writes at positions: "f32", "f16", "bf16", "int8" with
-    a scale and a zero point for each row, or "int4" with those of each group of 32 elements.
-    `constant_methods`: a dict of names to ints, floats, bools, strs, None, tensors or arrays, or lists of them: methods
-    without inputs that return these.
-    `plan_inputs`, `plan_outputs`: whether inputs and outputs have a place in planned memory, or in the caller's.
-    `stack_traces`: whether the file tells for each instruction the Python line that it comes from.
-    `external_weights`: weights that are not in the program but in .ptd files, which `rushlight.load` takes as `data` and
-    `save` writes beside the program. True for all, in a file called as the program; the name of a file; or a dict of
-    patterns of weights' names, in which `*` is any text, to names of files, or True for one called as the program: the
-    first that fits counts, and weights that fit none stay inside.
-    `external_weights_max_bytes`: a file that would have more bytes of weights becomes several.
-    `tokenizer`: the path of the tokenizer's file or folder, for a language model that carries it, as `rushlight.llm.LLM` and
-    `rushlight llm` find it.
+    `source`: a file of `torch.export.save` (a path, or an object with its bytes), a `torch.export.ExportedProgram`, or a dict of
+    method names to these. A single source becomes the method `forward`. A file is mapped, and must not change while the program
+    is in use.
+    `quantize`: quantizes layers, by the name of a scheme ("int8", "int8-dynamic", "8da4w", "int4", "int8-weight") or by a
+    `rushlight.Quantization`. `program.quantization` has the result of each layer. Outputs are compared with those in floats, on
+    the calibration, or without one on the inputs of the export. A `rushlight.QuantizationWarning` names the outputs with a
+    signal-to-noise ratio below 10 dB.
+    `calibration`: an iterable of inputs from which the ranges of activations are measured. Each is a tuple of arguments, a dict
+    of them by name, or one tensor. For several methods, a dict of method names to these. "int8" needs a calibration. A
+    `torch.utils.data.DataLoader` may have labels after the inputs, and larger batches than the model.
+    `backend`: the backend that may claim nodes. Nodes that it does not claim run on the portable operators. It is one of those
+    that come with Rushlight, as "cpu" or with options as "cpu:precision=bf16"; an object of your own with `name`,
+    `partition(node)` and `preprocess(part)` (see `rushlight.Backend`); either of them with a dict of options, as
+    ("cpu", {"precision": "bf16"}); or a list of these, the first with the highest priority. With `quantize` it is "cpu" by
+    default. `rushlight.backends()` has the names and their options. `program.report` has the backend of each node, or the reasons
+    of refusal.
+    `share_state`: True if buffers with the same name in several methods are one. A method then sees the writes of the others.
+    `kv_cache`: element type of KV caches, which are states whose rows the program writes at positions: "f32", "f16", "bf16",
+    "int8" with a scale and a zero point for each row, or "int4" with those for each group of 32 elements.
+    `constant_methods`: methods without inputs that return constants: a dict of names to ints, floats, bools, strs, None,
+    tensors or arrays, or lists of them.
+    `plan_inputs`, `plan_outputs`: True if inputs and outputs have a place in planned memory, False if they are in the caller's.
+    `stack_traces`: True if the file has the Python line of each instruction.
+    `external_weights`: the weights that are in .ptd files instead of the program. `save` writes these files beside the program,
+    and `rushlight.load` takes them as `data`. True puts all weights in one file with the name of the program; a str is the name
+    of the file. A dict has patterns of weights' names, in which `*` is any text, and for each a name of a file or True. The
+    first pattern that matches counts; weights that match none stay in the program.
+    `external_weights_max_bytes`: maximum bytes of weights in a file. Larger files are split.
+    `tokenizer`: the path of the tokenizer's file or folder, for a language model. The program then carries the tokenizer, for
+    `rushlight.llm.LLM` and `rushlight llm`.
 
-    `progress`: shows how far a compilation of over half a second is, and later the writing of its file: None for a bar where
-    standard error is a terminal, True for one in any case, False for none, or a function of a stage, how much of it is done,
-    and the total, which is called on this thread.
+    `progress`: shows the progress of compiling, if that takes more than half a second, and later of writing the file. None
+    shows a bar if standard error is a terminal, True shows one always, False never. A function gets a stage, the work done, and
+    the total, on this thread.
 
-    Ctrl-C ends the call within 0.2 seconds and leaves no file half-written. Python code of a backend runs on this thread, where
-    Ctrl-C is its own business.
+    Ctrl-C ends the call within 0.2 seconds. It leaves no half-written file. Python code of a backend runs on this thread, and
+    handles Ctrl-C itself.
 
-    Raises rushlight.Error that names the node and its Python line if the program cannot be compiled.
+    Raises rushlight.Error if the program cannot be compiled. The error names the node and its Python line.
     """
     sources = source if isinstance(source, Mapping) else {"forward": source}
     progress = progress if isinstance(progress, Progress) else Progress(progress)
@@ -270,7 +271,7 @@ def compiled(
     external_weights=None,
     language_model=None,
 ):
-    """Compiles methods, or a language model, with settings as the core takes them."""
+    """Compiles methods, or a language model, with settings in the form of the core."""
     if constant_methods is not None and not isinstance(constant_methods, Mapping):
         raise TypeError(f"constant_methods must be a dict of names to values, got {constant_methods!r}")
     for name in constant_methods or ():
@@ -345,18 +346,18 @@ def export(
 ):
     """Exports a `torch.nn.Module` with `torch.export.export` and compiles it. Needs torch.
 
-    `args`, `kwargs`, `dynamic_shapes` and `strict` are what `torch.export.export` takes. For several methods `model`
-    is a dict of method names to modules, and `args`, `kwargs` and `dynamic_shapes` are dicts with the same keys.
+    `args`, `kwargs`, `dynamic_shapes` and `strict` are those of `torch.export.export`. For several methods, `model` is a dict of
+    method names to modules, and `args`, `kwargs` and `dynamic_shapes` are dicts with the same keys.
     `quantize`: as for `rushlight.compile`, or a quantizer of PT2E, such as `rushlight.quantizers.CpuQuantizer`, which
     quantizes in PyTorch and needs torchao.
-    `calibration`: as for `rushlight.compile`; observers of static quantization see it.
-    The rest is as for `rushlight.compile`.
+    `calibration`: as for `rushlight.compile`. Observers of static quantization see it.
+    The other arguments are those of `rushlight.compile`.
     """
-    # Checked before the export, which may take long.
+    # Checked first, because the export may take long.
     backends = adapted(_default_backend(backend, quantize))
     is_ours = quantize is None or isinstance(quantize, (str, Quantization))
     if is_ours and quantize is not None:
-        # Iterables may be there only once.
+        # Iterators can be read only once.
         methods = list(model) if isinstance(model, Mapping) else ["forward"]
         calibration = quantization.calls(calibration, methods) or None
         quantization.check(quantize, calibration, methods)
@@ -405,12 +406,12 @@ def export(
 
 
 def _default_backend(backend, quantize):
-    """The portable operators have no kernels for quantized layers: they are for the CPU backend if none is asked for."""
+    """Returns the CPU backend for a quantized program without one: the portable operators have no kernels for quantized layers."""
     return "cpu" if backend is None and quantize is not None else backend
 
 
 def _quantized(program, quantize, calibration):
-    """An exported program as a module of PT2E's quantized operators."""
+    """Converts an exported program to a module of PT2E's quantized operators."""
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
     prepared = prepare_pt2e(program.module(check_guards=False), quantize)
@@ -440,7 +441,7 @@ def _quantized(program, quantize, calibration):
 
 
 def _arguments(program, named):
-    """Inputs by name as an exported module takes them: what it was exported with by position by position."""
+    """Converts inputs by name to those of an exported module: arguments that were exported by position are given by position."""
     named = dict(named)
     names = program.module_call_graph[0].signature.forward_arg_names[: len(program.example_inputs[0])]
     missing = [name for name in names if name not in named]
@@ -450,7 +451,7 @@ def _arguments(program, named):
 
 
 def _warn_of_noise(floats, converted, inputs):
-    """Warns of outputs that are mostly the noise of rounding."""
+    """Warns of outputs that are mostly rounding noise."""
     import torch
     from torch.utils import _pytree as pytree
 
@@ -464,7 +465,7 @@ def _warn_of_noise(floats, converted, inputs):
                 signal, noise = off.get(index, (0.0, 0.0))
                 off[index] = signal + expected.square().sum().item(), noise + (got - expected).square().sum().item()
     for index, (signal, noise) in off.items():
-        # NaN is noise, too.
+        # NaN counts as noise.
         if noise != 0 and not signal >= noise * 10 ** (quantization.LOW_SNR / 10):
             is_number = noise == noise and signal > 0
             ratio = f"{10 * math.log10(signal / noise):.1f} dB" if is_number else "no signal" if signal == 0 else "NaN"
@@ -477,22 +478,24 @@ def _warn_of_noise(floats, converted, inputs):
 
 
 def register_op(name, function, *, inputs=None, outputs=1):
-    """Makes a Python function the kernel of a custom operator, in methods that are loaded from now on.
+    """Registers a Python function as the kernel of a custom operator, in methods that are loaded after this call.
 
-    A method is loaded when it is first called: one that could not be, because the operator was missing, can be called again.
+    A method is loaded at its first call. If that failed because the operator was missing, call it again.
 
-    `name` is the operator's name in PyTorch, `"namespace::name"` or with an overload. The function gets the operator's
-    arguments in order: tensors as `rushlight.Tensor` (a copy; `numpy.asarray` and `torch.from_dlpack` take it without
-    another), numbers, strs, None, and lists of these. It returns one tensor or array of the result's dtype, which is
-    copied to the program's memory; with several `outputs` a tuple or list of that many. `inputs` is the number of
-    arguments, by default that of the function's parameters.
+    `name` is the operator's name in PyTorch: `"namespace::name"`, with or without an overload. The function gets the operator's
+    arguments in order: tensors, numbers, strs, None, and lists of these. A tensor is a `rushlight.Tensor` with a copy of the
+    elements; `numpy.asarray` and `torch.from_dlpack` do not copy them again. The function returns one tensor or array with the
+    dtype of the result, which is copied to the program's memory. With several `outputs`, it returns a tuple or list of them.
+    `inputs` is the number of arguments, by default the number of the function's parameters.
 
-    For trying an operator out, before it is written in Rust: every call copies and takes the interpreter's lock. The
-    results of the operator are tensors, its arguments and results are at most 32, and a process can have 64 operators.
-    To register a name again replaces its function, also in programs that are loaded.
-    What the function raises becomes the `__cause__` of the `rushlight.Error` that the program's call raises. It may call
-    other programs, but not the one that calls it: that is an error, as is any circle of programs that wait for each other.
-    A thread that the function starts and waits for must not call it either: nobody can see that the two wait for each other.
+    Use it to try an operator before it is written in Rust: every call copies, and holds the interpreter's lock. Results are
+    tensors. An operator has at most 32 arguments and results, and a process at most 64 operators. Registering a name again
+    replaces its function, also in loaded programs.
+
+    An exception of the function becomes the `__cause__` of the `rushlight.Error` that the call of the program raises. The
+    function may call other programs, but not the one that calls it. That is an error, as is any circle of programs that wait
+    for each other. A thread that the function starts and waits for must not call the program either: that deadlock is not
+    detected.
     """
     if not callable(function):
         raise TypeError(f"the kernel of {name} has to be callable, got a {type(function).__name__}")
@@ -504,7 +507,7 @@ def register_op(name, function, *, inputs=None, outputs=1):
 
 
 def _external_rules(weights, max_bytes):
-    """Patterns, each with the name of a file or None for the program's, and the most bytes of a file."""
+    """Returns the patterns, each with the name of a file or None for the program's, and the maximum bytes of a file."""
     if weights is None or weights is False:
         if max_bytes is not None:
             raise ValueError("external_weights_max_bytes divides external weights, and there are none")

@@ -1,4 +1,4 @@
-"""The exceptions that failures of the library raise."""
+"""The exceptions of the library."""
 
 import errno
 import os
@@ -6,10 +6,10 @@ import sys
 
 
 class Error(RuntimeError):
-    """What went wrong, where, what was expected, what came, and what to do about it.
+    """An error of the library: its message, place, expected and actual values, and a hint.
 
-    `str(error)` is the whole text; the attributes hold its parts. `code` is ExecuTorch's number for the condition,
-    `code_name` its name. `missing_operators` lists all operators that a program needs and this build lacks.
+    `str(error)` is the whole text, and the attributes are its parts. `code` is ExecuTorch's error code, `code_name` its name.
+    `missing_operators` lists all operators that a program needs and this build lacks.
     """
 
     def __init__(
@@ -43,31 +43,31 @@ class Error(RuntimeError):
 
 
 class FileError(Error, OSError):
-    """A failure of the system. `errno`, `strerror` and `filename` are as of any OSError."""
+    """An error of the operating system. `errno`, `strerror` and `filename` are those of an OSError."""
 
 
 class FileNotFound(FileError, FileNotFoundError):
-    """A file that is not there."""
+    """A file does not exist."""
 
 
 class FileExists(FileError, FileExistsError):
-    """A file that is there already."""
+    """A file exists already."""
 
 
 class PermissionDenied(FileError, PermissionError):
-    """A file that may not be read or written."""
+    """The process may not read or write a file."""
 
 
 class IsADirectory(FileError, IsADirectoryError):
-    """A folder where a file should be."""
+    """A path is a folder, and a file is needed."""
 
 
 class NotADirectory(FileError, NotADirectoryError):
-    """A file where a folder should be."""
+    """A path is a file, and a folder is needed."""
 
 
 class BrokenPipe(FileError, BrokenPipeError):
-    """A pipe that nobody reads."""
+    """A pipe has no reader."""
 
 
 _CLASSES = {
@@ -82,12 +82,13 @@ _CODES = {"InvalidState": 0x02, "InvalidProgram": 0x23}
 
 
 def make(message, os_error, **fields):
-    """The exception of a failure; `os_error` is the system's number and the path of a file that could not be accessed, without a
-    number for a folder."""
+    """Makes the exception of an error. `os_error` is the system's error number and the path of a file that could not be accessed.
+    The number is None for a folder in place of a file.
+    """
     if os_error is None:
         return Error(message, **fields)
     number, path = os_error
-    # Python knows the class of each number, and on Windows that of C for each of the system's.
+    # OSError selects the class for a number. On Windows, it also converts the system's number to that of C.
     if number is None:
         known = OSError(errno.EISDIR, "")
     elif sys.platform == "win32":
@@ -100,7 +101,7 @@ def make(message, os_error, **fields):
 
 
 def failure(code_name, message, expected=None, got=None, hint=None):
-    """An error of this package in the form of the library's."""
+    """Makes an error of this package, with a text in the library's form."""
     code = _CODES[code_name]
     lines = [("expected", expected), ("got", got), ("help", hint)]
     text = "".join(f"\n  {name:<9} {line}" for name, line in lines if line is not None)

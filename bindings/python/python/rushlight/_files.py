@@ -1,4 +1,4 @@
-"""Files that are to be the same when they are loaded again."""
+"""Files that must be unchanged when they are loaded again."""
 
 import hashlib
 import os
@@ -10,7 +10,7 @@ _BLOCK = 1 << 20
 
 
 class LoadedFile:
-    """A file as it was when it was loaded."""
+    """A file in the state in which it was loaded."""
 
     __slots__ = ("_digest", "_identity", "path")
 
@@ -21,7 +21,7 @@ class LoadedFile:
 
     @classmethod
     def of(cls, path):
-        """The file of an absolute path, which is about to be loaded; None for what is no regular file."""
+        """Makes the record of a file, by its absolute path, just before it is loaded. None if it is not a regular file."""
         try:
             found = os.stat(path)
         except (OSError, ValueError):
@@ -29,9 +29,9 @@ class LoadedFile:
         return cls(path, _identity(found)) if stat.S_ISREG(found.st_mode) else None
 
     def fingerprint(self):
-        """What tells the file from others, in other processes too: where it is, and a hash, for which it is read once.
+        """Returns the identity of the file for other processes: its path and the hash of its content, for which it is read once.
 
-        Raises rushlight.Error if the file is another one than was loaded.
+        Raises rushlight.Error if the file has changed since it was loaded.
         """
         if self._digest is None:
             digest = _digest(self.path)
@@ -45,7 +45,7 @@ class LoadedFile:
         return self._identity, self._digest
 
     def check(self, fingerprint):
-        """Raises rushlight.Error if the file is not that of a fingerprint."""
+        """Raises rushlight.Error if the file does not have this fingerprint."""
         identity, digest = fingerprint
         if identity != self._identity:
             got = _digest(self.path)

@@ -1,4 +1,4 @@
-"""Methods and parts as backends are shown them, and their claims on nodes."""
+"""Methods and parts for backends, and the claims of backends on nodes."""
 
 import json
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from typing import NamedTuple, Optional, Union
 
 
 class SymInt(NamedTuple):
-    """A size that is known only when the program runs: its expression, and the bounds that are known."""
+    """A size that is known only when the program runs: its expression and its bounds."""
 
     expr: str
     min: Optional[int]
@@ -17,14 +17,14 @@ class SymInt(NamedTuple):
 
 
 class Value(NamedTuple):
-    """A value of a graph. `id` tells the values of one graph apart, names may occur twice.
+    """A value of a graph. `id` is unique in a graph; names are not.
 
-    A tensor has PyTorch's name of its dtype, such as "float32", a shape of ints and `SymInt`s, and a dim order: its
-    dimensions from the outermost in memory to the innermost. All tensors are row-major but inputs and outputs that the
-    model has in another order, which nodes of their own reorder.
+    A tensor has the name of its dtype in PyTorch, such as "float32", a shape of ints and `SymInt`s, and a dim order: its
+    dimensions in memory, from the outermost to the innermost. All tensors are row-major, except for inputs and outputs with
+    another order in the model; separate nodes reorder these.
     A number has the dtype "int", "float" or "bool", and no shape.
-    `producer` is the id of the node that computes the value, None for inputs, constants and states. `state` is the name of
-    the state whose content at the beginning of a call it is.
+    `producer` is the id of the node that computes the value; None for inputs, constants and states. `state` is the name of a
+    state if the value is its content at the beginning of a call.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Value(NamedTuple):
 
     @property
     def is_static(self):
-        """True for a tensor whose sizes are all known."""
+        """True for a tensor with only static sizes."""
         return self.shape is not None and all(isinstance(size, int) for size in self.shape)
 
     def __str__(self):
@@ -47,7 +47,7 @@ class Value(NamedTuple):
 
 
 class Metadata:
-    """The metadata that PyTorch recorded of an exported node. Each property is parsed when it is asked for."""
+    """The metadata of an exported node from PyTorch. Each property is parsed when it is read."""
 
     __slots__ = ("_texts",)
 
@@ -72,12 +72,12 @@ class Metadata:
 
     @property
     def custom(self):
-        """The dict `node.meta["custom"]` in which authors of models and quantizers keep their own data."""
+        """The dict `node.meta["custom"]`, where authors of models and quantizers store their own data."""
         return json.loads(self._texts[3]) if self._texts[3] else {}
 
     @property
     def from_node(self):
-        """The passes that made the node, and the nodes that they made it from, as PyTorch serializes them."""
+        """The passes that made the node, and the nodes before each, in the form that PyTorch serializes."""
         return json.loads(self._texts[4]) if self._texts[4] else []
 
     def __repr__(self):
@@ -93,15 +93,15 @@ def _entries(text, count):
 class Node(NamedTuple):
     """A call of an operator.
 
-    `name` is the node of the exported program, of which several nodes may have been made; `op` the operator's full name,
-    such as "aten::add.Tensor"; `args` its arguments by the names of the schema, defaults filled in: `Value`s, numbers,
-    strs (dtypes by PyTorch's name), None, and lists of these. `inputs` are the `Value`s among them, in order.
-    `module` is the path of the module that was called, `source` the line of Python, if known.
-    `id` tells the nodes of a method apart, and is the same in `Method` and `Part`. `users` are the ids of the nodes that use
-    an output, in order. `has_other_uses` says whether anything else uses one: the method returns it or stores it in a
-    state, or control flow takes it.
-    `debug_handle`, in a part, is the index of the node in the list that the program's debug map has for the part; None for
-    copies. `metadata` is what PyTorch recorded, if the backend has `reads_metadata = True`.
+    `name` is the node of the exported program; several nodes may come from one. `op` is the full name of the operator, such as
+    "aten::add.Tensor". `args` are its arguments by the names of the schema, with defaults: `Value`s, numbers, strs (also for
+    dtypes), None, and lists of these. `inputs` are the `Value`s among them, in order. `module` is the path of the called
+    module, `source` the line of Python, if known.
+    `id` is unique in a method, and the same in `Method` and `Part`. `users` are the ids of the nodes that use an output, in
+    order. `has_other_uses` is True if anything else uses an output: the method returns it or stores it in a state, or control
+    flow reads it.
+    `debug_handle`, in a part, is the index of the node in the part's list in the debug map; None for copies. `metadata` is the
+    metadata from PyTorch, if the backend has `reads_metadata = True`.
     """
 
     name: str
@@ -122,9 +122,9 @@ class Node(NamedTuple):
 
 
 class Constants(Mapping):
-    """The constants of a method or a part by their `Value`. Each is read when it is asked for, as a `rushlight.Tensor`.
+    """The constants of a method or a part, by their `Value`. Each is read when it is looked up, as a `rushlight.Tensor`.
 
-    If the model has the elements in row-major order, neither reading it nor `numpy.asarray` of it copies them.
+    If the elements are row-major in the model, neither the lookup nor `numpy.asarray` copies them.
     """
 
     __slots__ = ("_core", "_indices")
@@ -149,7 +149,7 @@ class Constants(Mapping):
 class State:
     """A tensor that keeps its content between calls, such as a KV cache.
 
-    `value` is the content when a call begins; None if the graph does not read it. `update` is the content that the graph
+    `value` is the content at the beginning of a call; None if the graph does not read it. `update` is the content that the graph
     stores at the end; None if it stores nothing. `initial` is the content before the first call.
     """
 
@@ -169,9 +169,9 @@ class State:
 
 
 class Method:
-    """A method in its canonical form, as every backend is shown it.
+    """A method in the canonical form, which is the same for all backends.
 
-    `nodes` are the calls of operators in the order of computation, also those in the blocks of control flow; `inputs` and
+    `nodes` are the calls of operators in the order of computation, including those in the blocks of control flow. `inputs` and
     `outputs` are `Value`s, numbers, strs and None. `states` are the `State`s that the method reads or updates. `symbols` are
     the `SymInt`s in its sizes, with their bounds. `constants` has the constants by their `Value`.
     """
@@ -180,24 +180,24 @@ class Method:
         "_by_id", "_claimed", "_constant", "_users", "constants", "inputs", "name", "nodes", "outputs", "states", "symbols",
     )  # fmt: skip
 
-    def __init__(self, name, shown, claimed, constant):
+    def __init__(self, name, graph, claimed, constant):
         self.name = name
-        self.inputs, self.outputs, self.nodes, constants, self.states, self.symbols = shown
+        self.inputs, self.outputs, self.nodes, constants, self.states, self.symbols = graph
         self.constants = Constants(*constants)
         self._claimed, self._constant = frozenset(claimed), frozenset(constant)
         self._by_id = {node.id: node for node in self.nodes}
         self._users = None
 
     def node(self, id):
-        """The node with an id."""
+        """Returns the node with an id."""
         return self._by_id[id]
 
     def producer(self, value):
-        """The node that computes a value; None for inputs, constants, states and results of control flow."""
+        """Returns the node that computes a value; None for inputs, constants, states and results of control flow."""
         return self._by_id.get(value.producer)
 
     def users(self, value):
-        """The nodes that use a value, in order. `Node.has_other_uses` tells of other uses."""
+        """Returns the nodes that use a value, in order. `Node.has_other_uses` is for other uses."""
         if self._users is None:
             self._users = {}
             for node in self.nodes:
@@ -206,11 +206,11 @@ class Method:
         return list(self._users.get(value.id, ()))
 
     def is_claimed(self, node):
-        """True if a backend before this one took a node."""
+        """Returns True if an earlier backend took a node."""
         return node.id in self._claimed
 
     def is_constant(self, node):
-        """True if a node is computed from constants alone, and is deterministic."""
+        """Returns True if a node is deterministic and computed from constants alone."""
         return node.id in self._constant
 
     def __str__(self):
@@ -223,7 +223,7 @@ class Method:
 class Claims:
     """The claims of a backend on the nodes of a method. A node without a claim is refused.
 
-    Nodes are `Node`s or their ids, one or an iterable of them. The last claim on a node counts.
+    Nodes are `Node`s or their ids: one, or an iterable of them. The last claim on a node counts.
     """
 
     __slots__ = ("_claims", "_method", "_options", "_tags")
@@ -235,15 +235,14 @@ class Claims:
     def take(self, nodes, tag=""):
         """The backend computes the nodes.
 
-        Nodes with different tags are never in one part; those with one tag are in as few parts as the order of computation
-        allows.
+        Nodes with different tags are never in one part. Nodes with one tag are in as few parts as the order of computation allows.
         """
         self._set(nodes, "take", tag)
 
     def inner(self, nodes, tag=""):
-        """The backend computes the nodes as steps of their users, and takes all of these under the same tag.
+        """The backend computes the nodes as steps of their users, which it must take under the same tag.
 
-        A node joins the part of its users, also where it could run in an earlier part.
+        A node joins the part of its users, even if it could run in an earlier part.
         """
         self._set(nodes, "inner", tag)
 
@@ -255,28 +254,28 @@ class Claims:
         self._set(nodes, "copy", "")
 
     def decompose(self, nodes):
-        """Shows the backend the simpler operators of composites, such as attention. A node that is no composite is refused.
+        """Asks for the simpler operators of composites, such as attention. A node that is not a composite is refused.
 
-        The backend is asked again, before backends of lower priority are shown the composites.
+        The backend's `claim` is called again, before backends of lower priority get the composites.
         """
         self._set(nodes, "decompose", "")
 
     def refuse(self, nodes, reason):
-        """The backend does not compute the nodes. The reason is for the report."""
+        """The backend does not compute the nodes. The report has the reason."""
         if not isinstance(reason, str):
-            raise TypeError(f"the reason of a refusal must be a str, got {described(reason)}")
+            raise TypeError(f"the reason of a refusal must be a str, got {type_name(reason)}")
         self._set(nodes, "refuse", "", reason)
 
     def set_options(self, options, tag=""):
-        """Sets declared options for the parts of a tag, in place of those of the compilation: see `Part.options`."""
+        """Sets declared options for the parts of a tag, instead of those of the compilation: see `Part.options`."""
         _check_tag(tag)
-        self._options.setdefault(tag, {}).update(given(options))
+        self._options.setdefault(tag, {}).update(check_options(options))
 
     def _set(self, nodes, kind, tag, reason=""):
         _check_tag(tag)
         for node in [nodes] if isinstance(nodes, (Node, int)) else nodes:
             if isinstance(node, bool) or not isinstance(node, (Node, int)):
-                raise TypeError(f"expected a Node or its id, got {described(node)}")
+                raise TypeError(f"expected a Node or its id, got {type_name(node)}")
             id = node.id if isinstance(node, Node) else node
             if id not in self._method._by_id:
                 raise ValueError(f"the method `{self._method.name}` has no node with the id {id}")
@@ -284,7 +283,7 @@ class Claims:
             self._tags[id] = tag
 
     def _plain(self):
-        """The claims as the extension module takes them."""
+        """Returns the claims in the form of the extension module."""
         return {
             "claims": [(id, kind, reason) for id, (kind, reason) in self._claims.items()],
             "tags": [(id, tag) for id, tag in self._tags.items() if tag],
@@ -294,16 +293,16 @@ class Claims:
 
 def _check_tag(tag):
     if not isinstance(tag, str):
-        raise TypeError(f"a tag must be a str, got {described(tag)}")
+        raise TypeError(f"a tag must be a str, got {type_name(tag)}")
 
 
 class Part(NamedTuple):
     """A part of a method that a backend took.
 
-    The delegate's `execute` gets the `inputs` in this order, and returns the `outputs` in theirs. The nodes stand in the
-    order of computation, copies of `Claims.copy` among them, and have the ids of the method's nodes. `str()` gives the graph as
-    text. `states` are the states that belong to the backend (`owns_state`): they are neither inputs nor outputs. `options`
-    are all declared options with their values for the `tag` of the part's nodes.
+    The delegate's `execute` gets the `inputs` and returns the `outputs`, each in this order. The nodes are in the order of
+    computation, with the ids of the method's nodes, and include copies of `Claims.copy`. `str()` returns the graph as text.
+    `states` are the states that the backend owns (`owns_state`); they are neither inputs nor outputs. `options` are all declared
+    options with their values for the `tag` of the part's nodes.
     """
 
     method: str
@@ -321,22 +320,22 @@ class Part(NamedTuple):
         return self.text
 
 
-def given(options):
-    """Options with names and values that can be options at all."""
+def check_options(options):
+    """Checks the names and the types of options, and returns them."""
     for name, value in options.items():
         if not isinstance(name, str):
-            raise TypeError(f"the name of an option must be a str, got {described(name)}")
+            raise TypeError(f"the name of an option must be a str, got {type_name(name)}")
         check_value(f"the option `{name}`", value)
     return list(options.items())
 
 
 def check_value(what, value):
     if not isinstance(value, (bool, int, str)):
-        raise TypeError(f"{what} must be a bool, an int or a str, got {described(value)}")
+        raise TypeError(f"{what} must be a bool, an int or a str, got {type_name(value)}")
     if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
         raise ValueError(f"{what} must fit into 64 bits, got {value}")
 
 
-def described(value):
+def type_name(value):
     article = "an" if type(value).__name__[0].lower() in "aeiou" else "a"
     return f"{article} {type(value).__name__}"

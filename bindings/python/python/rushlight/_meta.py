@@ -1,15 +1,15 @@
-"""What a program says about its methods."""
+"""The description of methods in a program."""
 
 from typing import NamedTuple, Optional, Union
 
-from ._text import Table, count, shown, size
+from ._text import Table, count, printable, size
 
 
 class TensorInfo(NamedTuple):
-    """A tensor as the program declares it. `sizes` are upper bounds where `is_dynamic`.
+    """A tensor as the program declares it. `sizes` are upper bounds if `is_dynamic`.
 
-    `ranges` has the sizes that each dimension of a dynamic input may have, such as `"1..=8"` or `"2*x.size()[0]"`; it is
-    empty where all are static, and where the program knows no more than upper bounds.
+    `ranges` has the allowed sizes of each dimension of a dynamic input, such as `"1..=8"` or `"2*x.size()[0]"`. It is empty if
+    all sizes are static, or if the program has only upper bounds.
     """
 
     dtype: str
@@ -31,19 +31,19 @@ class ValueInfo(NamedTuple):
 
 
 class OperatorUse(NamedTuple):
-    """An operator of a method, and how many instructions call it."""
+    """An operator of a method, and the number of instructions that call it."""
 
     name: str
     calls: int
 
 
-@shown
+@printable
 class MethodMeta(NamedTuple):
     """Inputs, outputs and needs of a method. `planned_buffers` are in bytes.
 
-    `signature` shows how the exported function takes and gives them, such as `(x, batch: {ids, mask}) -> {logits}`, and
-    `input_names` and `output_names` have a name for each of them, such as `batch.ids`. Programs of ExecuTorch's compiler have
-    none: `signature` is None and the lists are empty.
+    `signature` is the signature of the exported function, such as `(x, batch: {ids, mask}) -> {logits}`. `input_names` and
+    `output_names` have a name for each input and output, such as `batch.ids`. Programs of ExecuTorch's compiler have none:
+    `signature` is None and the lists are empty.
     """
 
     name: str
@@ -72,7 +72,7 @@ class MethodMeta(NamedTuple):
 
 
 def _described(info):
-    """The dtype and sizes of a tensor, or the kind and value of something else."""
+    """Returns the dtype and sizes of a tensor, or the kind and value of something else."""
     if isinstance(info, ValueInfo):
         return info.kind, "" if info.value is None else str(info.value)
     ranges = info.ranges or [f"..={size}" if info.is_dynamic else str(size) for size in info.sizes]
@@ -87,7 +87,7 @@ def _value(info):
 
 
 def from_dict(meta):
-    """The description that the extension module gives, with types."""
+    """Converts the description of the extension module to these types."""
     return MethodMeta(
         name=meta["name"],
         inputs=[_value(info) for info in meta["inputs"]],

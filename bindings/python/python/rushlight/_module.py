@@ -1,4 +1,4 @@
-"""Loading and calling."""
+"""Loading and running programs."""
 
 import logging
 import math
@@ -14,22 +14,22 @@ from ._report import LoadReport, NodeReport
 from ._rushlight import Module as _Core
 from ._rushlight import benchmark as _benchmark
 from ._rushlight import profile as _profile
-from ._text import shown
+from ._text import printable
 
 
-@shown
+@printable
 class Module:
-    """A program whose methods are loaded when they are first called, and keep their state between calls."""
+    """A loaded program. A method is loaded at its first call, and keeps its state between calls."""
 
     __slots__ = ("_core", "_plain", "_run", "_signatures", "_source")
 
     def __init__(self, core, source=None):
         self._core = core
-        # The absolute path, the other arguments of `load`, and the files as they were then.
+        # The absolute path, the other arguments of `load`, and the state of the files at that time.
         self._source = source
         self._run = core.run
         self._signatures = {}
-        # The methods of which a call by position is one of the core.
+        # The methods whose calls by position are passed to the core unchanged.
         self._plain = set()
 
     def __call__(self, /, *inputs, **named):
@@ -40,13 +40,13 @@ class Module:
         return self._call("forward", inputs, named)
 
     def run(self, name, /, *inputs, **named):
-        """Runs a method with the arguments of the exported function, by position or by name, and returns what that returned:
-        a tensor, or a tuple, list, dict or named tuple, also nested. Other classes, such as dataclasses and the `ModelOutput` of
-        transformers, come back as dicts, and may be given as such. Values that were fixed at export may be left out of calls by
-        name.
+        """Runs a method with the arguments of the exported function, by position or by name. Returns the value of that function: a
+        tensor, or a tuple, list, dict or named tuple, also nested. Objects of other classes, such as dataclasses and the
+        `ModelOutput` of transformers, are returned as dicts, and may be given as dicts. Values that the export fixed may be left
+        out of calls by name.
 
-        A program of ExecuTorch's compiler has no names: it takes what is in the containers, in order, and returns its output,
-        or a tuple of them if there are several.
+        A program of ExecuTorch's compiler has no names. It takes the leaves of the containers, in order, and returns its output, or
+        a tuple of several outputs.
         """
         return self._call(name, inputs, named)
 
@@ -91,22 +91,22 @@ class Module:
 
     @property
     def method_names(self):
-        """Names of the methods, in the file's order."""
+        """Names of the methods, in the order of the file."""
         return self._core.method_names()
 
     def meta(self, name="forward"):
-        """What the program says about a method. Does not load it."""
+        """Describes a method. Does not load it."""
         return _meta.from_dict(self._core.meta(name))
 
     def attribute(self, name, method="forward"):
-        """A copy of a parameter or buffer, by its name in the exported module."""
+        """Returns a copy of a parameter or buffer, by its name in the exported module."""
         return self._core.attribute(method, name)
 
     @property
     def report(self):
-        """How the program runs here: what became of each node when it was lowered, or why it was left as it is.
+        """The backend of each node after lowering, or the reason why the program was not lowered.
 
-        That is decided when the first method is loaded, or by this.
+        Reading this loads the first method, if no call has done so.
         """
         nodes, reason, cache = self._core.report()
         return LoadReport(reason, [NodeReport(**node) for node in nodes], cache)
@@ -138,37 +138,37 @@ _MAX_SECONDS = 1e9
 def load(path_or_bytes, *, data=None, threads=None, lower="auto", cache=None, memory_limit=None, time_limit=None):
     """Loads a program.
 
-    `path_or_bytes` is the path of a .pte file, which is mapped, or an object with its bytes, which are copied.
-    `data` is a .ptd file (path or bytes) with constants that the program does not hold, or a list of them.
-    `threads` is how many threads a call may use, 1 to 1024; as many as the machine runs at once by default. The
-    reference operators use the calling thread alone.
-    `lower` says what is done with a portable program when its first method is loaded: "auto" compiles it for this
-    machine where that pays, a backend in any case for that (as "cpu", "cpu:precision=bf16", ("cpu", {"precision": "bf16"}),
-    or a list of these; see `rushlight.backends()`), and "off" runs it on the reference operators, as does a program that
-    cannot be compiled: `Module.report` says why.
-    `cache` is a folder of your own, made if it is missing, where compiled programs of a megabyte and more are kept, so that
-    the next load finds them there; by default the environment variable RUSHLIGHT_CACHE names it, and without that nothing
-    is kept. `Module.report` says what it did; whatever goes wrong with it, the program runs.
-    `memory_limit` is the most bytes that each method may take, and `time_limit` the most seconds of each call, for programs
-    that you do not trust: by default there is neither. A method that needs more memory is not loaded; a call that takes
-    longer ends between two steps, with an error, and the module can be called again. Loading and lowering at the first
-    call do not count as a part of it.
+    `path_or_bytes`: the path of a .pte file, which is mapped, or an object with its bytes, which are copied.
+    `data`: a .ptd file (path or bytes) with constants of the program, or a list of them.
+    `threads`: maximum threads of a call, 1 to 1024; by default one for each processor. The reference operators use only the
+    calling thread.
+    `lower`: what to do with a portable program when its first method is loaded. "auto" compiles it for this machine if that
+    pays. A backend ("cpu", "cpu:precision=bf16", ("cpu", {"precision": "bf16"}), or a list of these; see
+    `rushlight.backends()`) compiles it always. "off" runs it on the reference operators. A program that cannot be compiled runs
+    there, too, and `Module.report` has the reason.
+    `cache`: a folder that caches compiled programs of a megabyte and more for later loads. Only you may have access to it. It is
+    made if it is missing. By default it is the folder of the environment variable RUSHLIGHT_CACHE, or none. `Module.report` says
+    if the cache was used. An error of the cache does not stop the program.
+    `memory_limit`: maximum bytes of each method; `time_limit`: maximum seconds of each call. Both are for programs that you do not
+    trust, and there is no limit by default. A method that needs more memory is not loaded. A call that takes longer ends with
+    an error between two steps, and the module can be called again. The time of loading and lowering at the first call does not
+    count.
 
-    Threads may use a module in turns: a call waits while another thread's runs. After `os.fork`, the child can go on with
-    the modules of its parent, with threads of its own. One that another thread was using at that moment is lost there, and
-    raises RuntimeError.
+    Threads may share a module. A call waits for the call of another thread. After `os.fork`, the child can use the modules of
+    its parent, with its own threads. A module that another thread was using at the fork is lost in the child, and raises
+    RuntimeError.
 
-    A module that was loaded from a path can be pickled: the copy loads the file again, from its absolute path and with the same
-    options, and has state of its own. To pickle it reads the file once; a copy whose file is another one raises rushlight.Error.
+    A module that was loaded from a path can be pickled. The copy loads the file again, from its absolute path and with the same
+    options, and has its own state. Pickling reads the file once. If the file has changed, unpickling raises rushlight.Error.
 
-    Raises rushlight.Error if the file cannot be read or is not a well-formed program; where the system refuses, it is the OSError
-    of that, too, such as a FileNotFoundError.
+    Raises rushlight.Error if the file cannot be read or is not a well-formed program. For an error of the operating system, it is
+    also the matching OSError, such as FileNotFoundError.
     """
     data = _data(data)
     is_path = isinstance(path_or_bytes, (str, os.PathLike))
     options, files = None, [None]
     if is_path:
-        # Where the copy is loaded, relative paths may be others.
+        # The copy may be loaded in another working directory.
         path, *data_again = (_absolute(file) for file in (path_or_bytes, *(data or ())))
         cache_again = None if cache is None else os.path.abspath(path_of("cache", cache))
         options = {"data": data_again or None, "threads": threads, "lower": lower, "cache": cache_again}
@@ -179,7 +179,7 @@ def load(path_or_bytes, *, data=None, threads=None, lower="auto", cache=None, me
 
 
 def _reload(path, options, fingerprints):
-    """A module that was pickled."""
+    """Loads a pickled module."""
     module = load(path, **options)
     if module._source is None:
         raise failure(
@@ -193,7 +193,7 @@ def _reload(path, options, fingerprints):
 
 
 def core_arguments(path_or_bytes, data, threads, lower, cache, memory_limit, time_limit):
-    """The arguments of `load`, checked, as the classes of the core take them."""
+    """Checks the arguments of `load`, and converts them for the core."""
     threads = _count("threads", threads, _MAX_THREADS)
     memory_limit = _count("memory_limit", memory_limit, _MAX_BYTES)
     time_limit = _seconds("time_limit", time_limit)
@@ -208,7 +208,7 @@ def core_arguments(path_or_bytes, data, threads, lower, cache, memory_limit, tim
 
 
 def _data(data):
-    """The .ptd files in a list, or None."""
+    """Returns the .ptd files as a list, or None."""
     if data is None:
         return None
     if isinstance(data, (str, bytes, bytearray, memoryview, os.PathLike)):
@@ -223,7 +223,7 @@ def _data(data):
 
 
 def _absolute(path_or_bytes):
-    """A file's absolute path, or the bytes that were given."""
+    """Returns the absolute path of a file, or the given bytes."""
     if isinstance(path_or_bytes, (str, os.PathLike)):
         return os.path.abspath(path_of("path", path_or_bytes))
     return path_or_bytes
@@ -238,7 +238,7 @@ def _runs(what, value, least):
 
 
 def _count(name, value, most):
-    """An int from 1 to `most`, or None."""
+    """Returns an int from 1 to `most`, or None."""
     count = count_of(value, 1, most)
     if count is None and value is not None:
         raise ValueError(f"{name} must be an int from 1 to {most}, got {value!r}")
@@ -246,7 +246,7 @@ def _count(name, value, most):
 
 
 def _seconds(name, value):
-    """A float above 0, or None."""
+    """Returns a float above 0, or None."""
     if value is None:
         return None
     try:

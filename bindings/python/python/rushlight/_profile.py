@@ -5,12 +5,12 @@ import math
 import os
 from typing import NamedTuple, Optional
 
-from ._text import Table, shown_in_full
+from ._text import Table, printable_with_repr
 
 _SLOWEST = 10
 
 
-@shown_in_full
+@printable_with_repr
 class Benchmark:
     """The times of the runs of a method, in seconds. `times` has all of them, in the order of the runs."""
 
@@ -98,7 +98,7 @@ class Limit(NamedTuple):
     bytes_per_s: float
 
 
-@shown_in_full
+@printable_with_repr
 class Profile:
     """The times of a method. `seconds` is the time of one run. `operators`, `instructions` and `steps` divide it; they are in the order of
     the method, but for operators, whose slowest is the first. `limits` has the limits of the devices.

@@ -1,17 +1,17 @@
-"""How far long work is: a bar on a terminal, or a function of the caller's."""
+"""The progress of long work: a bar on a terminal, or calls of a function."""
 
 import contextlib
 import sys
 import time
 
-# Work that takes less shows no bar, in seconds.
-_WORTH_A_BAR = 0.5
+# Minimum seconds of work before a bar is shown.
+_MIN_SECONDS = 0.5
 _WIDTH = 30
 
 
 class Progress:
-    """What `progress=` of `rushlight.compile` stands for: None (a bar where standard error is a terminal), True (a bar), False
-    (nothing), or a function of a stage, how much of it is done, and the total. `report` is what the core calls, or None.
+    """The argument `progress=` of `rushlight.compile`: None (a bar if standard error is a terminal), True (a bar), False (nothing),
+    or a function of a stage, the work done, and the total. `report` is the function that the core calls, or None.
     """
 
     __slots__ = ("_began", "_shown", "report")
@@ -34,7 +34,7 @@ class Progress:
 
     @contextlib.contextmanager
     def stage(self, name):
-        """A stage that cannot say how far it is."""
+        """Reports a stage without a measure of its progress."""
         with self:
             self(name, 0, 1)
             yield
@@ -49,21 +49,21 @@ class Progress:
             self._write("")
 
     def _draw(self, stage, done, total):
-        # A stage of one unit has no later report before its end.
-        if total > 1 and time.monotonic() - self._began < _WORTH_A_BAR:
+        # A stage of one unit sends no other report before its end.
+        if total > 1 and time.monotonic() - self._began < _MIN_SECONDS:
             return
         share = done / total if total else 0.0
         full = round(share * _WIDTH)
         self._write(f"{stage:<18} {'█' * full}{'░' * (_WIDTH - full)} {share:4.0%}")
 
     def _write(self, line):
-        # What is left of a longer line goes.
+        # Clears the rest of a longer line.
         print("\r" + line.ljust(self._shown), end="\r" if not line else "", file=sys.stderr, flush=True)
         self._shown = len(line)
 
 
 def _is_terminal(stream):
-    """Whether a stream is a terminal: one that there is not, that is closed, or that is of another class, is none."""
+    """Returns True if a stream is a terminal; False if it is None, closed, or of another class."""
     try:
         return stream.isatty()
     except (AttributeError, ValueError):

@@ -10,29 +10,29 @@ from typing import NamedTuple, Optional
 
 from ._arguments import check_bool, check_count, check_text
 from ._signature import of_exported
-from ._text import Table, shown_in_full, size
+from ._text import Table, printable_with_repr, size
 
 SCHEMES = ("int8", "int8-dynamic", "8da4w", "int4", "int8-weight")
-_SHOWN = 20
+_MAX_ROWS = 20
 _PACKAGE = os.path.dirname(__file__)
-# Signal-to-noise in dB below which rounding drowns an output.
+# Signal-to-noise ratio in dB below which an output is mostly noise.
 LOW_SNR = 10.0
 
 
 class Quantization(NamedTuple):
-    """How a program is quantized. Needs neither torch nor torchao.
+    """Settings of a quantization. It needs neither torch nor torchao.
 
-    `scheme`: "int8" (weights and activations of 8 bits, with scales that a calibration shows), "int8-dynamic" (activations
-    are rounded when the program runs, row by row for linear layers), "8da4w" (linear layers likewise, with weights of 4
-    bits in groups of 32), "int4" or "int8-weight" (linear layers with activations in floats).
-    `observer`: how ranges of activations are chosen: "histogram" (the least squared error), "minmax", "average",
-    "percentile", "mse" (both ends move together), or "best" (the one of three that each layer is the nearest with).
-    `weights`: how integers of weights are chosen: "mse" (scales of the least squared error), "nearest" or "gptq" (integers
-    that make up for each other's errors on the calibration).
-    `keep`: names of modules that stay floats, in which `*` is any text; one that no module has is an error.
-    `embeddings`: 8 or 4 bits for the tables of embeddings, by row or in groups of 32; they stay floats by default.
-    `bias_correction`: whether biases of convolutions make up for what rounding adds to the means of results.
-    `min_snr`: the least signal-to-noise of the outputs in dB; the worst layers stay floats until it is reached.
+    `scheme`: "int8" (8-bit weights and activations, whose scales come from a calibration), "int8-dynamic" (activations are
+    quantized when the program runs, per row for linear layers), "8da4w" (linear layers likewise, with 4-bit weights in groups
+    of 32), "int4" or "int8-weight" (linear layers with activations in floats).
+    `observer`: the choice of the ranges of activations: "histogram" (minimum squared error), "minmax", "average", "percentile",
+    "mse" (both ends move together), or "best" (the best of three for each layer).
+    `weights`: the rounding of weights: "mse" (scales with the minimum squared error), "nearest", or "gptq" (rounding errors that
+    compensate each other on the calibration).
+    `keep`: names of modules that stay floats, in which `*` is any text. A name without a module is an error.
+    `embeddings`: 8 or 4 bits for the tables of embeddings, per row or in groups of 32. By default they stay floats.
+    `bias_correction`: True if the biases of convolutions correct the shift that rounding causes in the means of results.
+    `min_snr`: minimum signal-to-noise ratio of the outputs in dB. The worst layers stay floats until it is reached.
     """
 
     scheme: str = "int8"
@@ -45,12 +45,13 @@ class Quantization(NamedTuple):
 
 
 class QuantizationWarning(UserWarning):
-    """Outputs of a quantized program are mostly noise, or a setting does nothing. The text says what to do."""
+    """Outputs of a quantized program are mostly noise, or a setting has no effect. The text has a hint."""
 
 
 class QuantizedOutput(NamedTuple):
-    """How far an output of floats is off: `snr` is its signal-to-noise in dB, None where nothing differs; `non_finite` is
-    how many elements are NaN or infinite, and are not so in floats."""
+    """The error of an output. `snr` is its signal-to-noise ratio in dB; None if nothing differs. `non_finite` is the number of
+    elements that are NaN or infinite only after the quantization.
+    """
 
     method: str
     index: int
@@ -60,8 +61,9 @@ class QuantizedOutput(NamedTuple):
 
 
 class QuantizedLayer(NamedTuple):
-    """What became of a layer. `snr` is of its results, `weight_snr` of its weights, in dB; None where nothing was compared
-    or nothing differs. `kept` says why it computes in floats, if it does."""
+    """The result for a layer. `snr` is the signal-to-noise ratio of its results, `weight_snr` that of its weights, in dB; None if
+    nothing was compared or nothing differs. `kept` is the reason why the layer stays in floats; None if it is quantized.
+    """
 
     method: str
     name: str
@@ -76,13 +78,13 @@ class QuantizedLayer(NamedTuple):
     range: Optional[list]
 
 
-@shown_in_full
+@printable_with_repr
 class QuantizationReport(NamedTuple):
-    """The report of a quantization; prints as a table of its layers. `layers` begins with the worst.
+    """The report of a quantization. It prints as a table of its layers. `layers` begins with the worst.
 
-    `output_snr` is the signal-to-noise in dB of all outputs of floats together, and `outputs` has each of them.
-    `compared_on` is "calibration" or "example" (the inputs of the export); None if nothing was compared, and
-    `not_compared` says why. `warnings` say which outputs are below 10 dB, and what to do about it.
+    `output_snr` is the signal-to-noise ratio in dB of all float outputs together, and `outputs` has each of them. `compared_on`
+    is "calibration" or "example" (the inputs of the export); None if nothing was compared, and `not_compared` is the reason.
+    `warnings` name the outputs below 10 dB, with a hint.
     """
 
     scheme: str
@@ -114,16 +116,16 @@ class QuantizationReport(NamedTuple):
         rows = [("layer", "results", "weights", "in floats")]
         rows += [
             (layer.name, decibels(layer.snr), decibels(layer.weight_snr), layer.kept or "")
-            for layer in self.layers[:_SHOWN]
+            for layer in self.layers[:_MAX_ROWS]
         ]
         lines.append(Table(rows, right=(1, 2)))
-        if len(self.layers) > _SHOWN:
-            lines.append(f"... and {len(self.layers) - _SHOWN} more")
+        if len(self.layers) > _MAX_ROWS:
+            lines.append(f"... and {len(self.layers) - _MAX_ROWS} more")
         return lines
 
 
 def report(text):
-    """The report that the compiler gives as JSON."""
+    """Converts the compiler's report from JSON."""
     values = json.loads(text)
     layers = [QuantizedLayer(**layer) for layer in values.pop("layers")]
     outputs = [QuantizedOutput(**output) for output in values.pop("outputs")]
@@ -139,7 +141,7 @@ def warn(text):
 
 
 def settings(quantize):
-    """The Quantization that is meant; None for none."""
+    """Converts the argument `quantize` to a Quantization, or None."""
     if quantize is None or isinstance(quantize, Quantization):
         return quantize
     if isinstance(quantize, str):
@@ -148,7 +150,7 @@ def settings(quantize):
 
 
 def calls(calibration, methods):
-    """For each method the inputs of its calls, read from iterables, which may be there only once."""
+    """Returns the inputs of the calls of each method. Iterables are read once."""
     if calibration is None:
         return {}
     if not isinstance(calibration, Mapping):
@@ -197,7 +199,7 @@ def batches(inputs):
 
 
 def each(inputs):
-    """The inputs of calls one after another."""
+    """Iterates over the inputs of calls."""
     try:
         return iter(inputs)
     except TypeError:
@@ -205,7 +207,7 @@ def each(inputs):
 
 
 def check(quantize, calibration, methods):
-    """Raises ValueError or TypeError for what cannot be compiled. Returns the Quantization, or None, and the calls."""
+    """Checks the arguments, and returns the Quantization, or None, and the calls. Raises ValueError or TypeError."""
     quantize = settings(quantize)
     if quantize is None:
         if calibration is not None:
@@ -230,7 +232,7 @@ def check(quantize, calibration, methods):
 
 
 def request(quantize, calibration, sources):
-    """What the compiler is asked for; None for no quantization. `sources`: the methods with their exported programs."""
+    """Returns the compiler's settings; None for no quantization. `sources` are the methods with their exported programs."""
     sources = dict(sources)
     quantize, samples = check(quantize, calibration, list(sources))
     if quantize is None:
@@ -240,8 +242,8 @@ def request(quantize, calibration, sources):
 
 
 def _arguments(method, source, inputs):
-    """The inputs of calls in the order of the method's."""
-    # The compiler's error for a method that is not there lists those that are.
+    """Returns the inputs of calls in the order of the method's inputs."""
+    # The compiler's error for an unknown method lists the known ones.
     if not inputs or source is None:
         return []
     signature = of_exported(method, source)

@@ -1,20 +1,19 @@
-"""Who runs the nodes of a program."""
+"""The backends of the nodes of a loaded program."""
 
 from collections import Counter
 from typing import NamedTuple, Optional
 
-from ._text import Table, count, shown_in_full
+from ._text import Table, count, printable_with_repr
 
-# The nodes of a table.
-_SHOWN = 20
+# Maximum nodes in a table.
+_MAX_ROWS = 20
 
 
 class NodeReport(NamedTuple):
-    """A node as it was offered to the backends.
+    """A node for which backends were asked.
 
-    `node` is its name in the exported program, `module` the path of the module that was called, `source` the line of
-    Python, if known. `backend` took it; that is "portable" for the runtime's operators, and `reasons` are then why the
-    backends left it, by their names.
+    `node` is its name in the exported program, `module` the path of the called module, `source` the line of Python, if known.
+    `backend` computes it: "portable" for the runtime's operators. Then `reasons` are the refusals of the backends, by name.
     """
 
     method: str
@@ -27,12 +26,12 @@ class NodeReport(NamedTuple):
     precision: Optional[str] = None
 
 
-@shown_in_full
+@printable_with_repr
 class LoadReport(NamedTuple):
-    """How a loaded program runs.
+    """The way in which a loaded program runs.
 
-    `nodes` says who took each node when the program was lowered; `reason` why it was not, and runs as its file has it.
-    `cache` says whether the lowered program was loaded from the cache or written to it, if there is one.
+    `nodes` has the backend of each node if the program was lowered. `reason` is the reason why it was not; it then runs as it is
+    in the file. `cache` says if the lowered program was loaded from the cache or written to it; None without a cache.
     """
 
     reason: Optional[str]
@@ -41,12 +40,12 @@ class LoadReport(NamedTuple):
 
     @property
     def lowered(self):
-        """Whether the program was lowered."""
+        """True if the program was lowered."""
         return self.reason is None
 
     @property
     def backends(self):
-        """How many nodes each backend took, the most first; "portable" for the runtime's operators."""
+        """The number of nodes of each backend, the largest first; "portable" is the runtime's operators."""
         return dict(Counter(node.backend for node in self.nodes).most_common())
 
     def _summary(self):
@@ -60,21 +59,21 @@ class LoadReport(NamedTuple):
 
 
 def shares(backends):
-    """For each backend, how many of all nodes it took."""
+    """Formats the number of nodes of each backend, a line each."""
     total = count(sum(backends.values()), "node")
     return [f"{name}: {taken} of {total}" for name, taken in backends.items()]
 
 
 def left_nodes(nodes):
-    """Lines and a table of the nodes that the backends left, and why; nothing if they left none."""
+    """Returns lines and a table of the nodes that the backends refused, with the reasons; nothing without such nodes."""
     left = [node for node in nodes if node.reasons]
     if not left:
         return []
     rows = [
         ("  " + node.node, node.op, "; ".join(f"{name}: {why}" for name, why in node.reasons.items()))
-        for node in left[:_SHOWN]
+        for node in left[:_MAX_ROWS]
     ]
     parts = ["", f"{count(len(left), 'node')} left to the portable operators", Table([("  node", "operator", "why"), *rows])]
-    if len(left) > _SHOWN:
-        parts.append(f"  … and {len(left) - _SHOWN} more in report.nodes")
+    if len(left) > _MAX_ROWS:
+        parts.append(f"  … and {len(left) - _MAX_ROWS} more in report.nodes")
     return parts

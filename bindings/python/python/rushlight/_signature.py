@@ -1,4 +1,4 @@
-"""Inputs and outputs as the exported function has them: by name, and in containers."""
+"""Inputs and outputs by name and in containers, as in the exported function."""
 
 import collections
 import difflib
@@ -50,7 +50,7 @@ class Sequence:
 
 
 class Fields:
-    """A dictionary, or an object of a class with named fields, of which only `make` knows how it is given back."""
+    """A dict, or an object of a class with named fields. `make` builds the returned object."""
 
     is_leaf = False
 
@@ -90,12 +90,12 @@ class Fields:
 
 
 class Signature:
-    """How a method of a program is called, and what it gives back."""
+    """The arguments and the result of a method."""
 
     __slots__ = ("_fixed", "_is_flat", "_is_single", "_is_tuple", "_method", "_num_inputs", "_outputs", "_parameters", "_rows")
 
     def __init__(self, meta):
-        """From the description that the extension module gives."""
+        """Makes a signature from the description of the extension module."""
         parameters, outputs = meta["signature"]
         self._method = meta["name"]
         self._parameters = {name: _structure(parameter) for name, parameter in parameters}
@@ -106,14 +106,14 @@ class Signature:
         self._num_inputs = len(meta["inputs"])
         tensors = [info for info in meta["inputs"] if info["kind"] == "tensor" and info.get("sizes")]
         is_batch = self._is_flat and len(tensors) == len(meta["inputs"]) > 0
-        most = min((info["sizes"][0] for info in tensors), default=0) if is_batch else 0
-        self._rows = (most or None, not any(".." in (info.get("ranges") or ("",))[0] for info in tensors))
-        # By position, the values that the export fixed.
+        max_rows = min((info["sizes"][0] for info in tensors), default=0) if is_batch else 0
+        self._rows = (max_rows or None, not any(".." in (info.get("ranges") or ("",))[0] for info in tensors))
+        # The values that the export fixed, by position.
         self._fixed = {at: info["value"] for at, info in enumerate(meta["inputs"]) if info["kind"] not in ("tensor", "list")}
 
     @property
     def is_plain(self):
-        """Whether inputs are in no containers, and the outputs are one, or a tuple of several."""
+        """True if inputs are in no containers, and the output is a single leaf or a tuple of leaves."""
         return self._is_flat and (self._is_single or (self._is_tuple and self._outputs.size > 1))
 
     @property
@@ -123,23 +123,23 @@ class Signature:
 
     @property
     def rows(self):
-        """The most rows along the first dimensions of all inputs, and whether no others are allowed. None where inputs are numbers,
-        or in containers."""
+        """The maximum rows along the first dimensions of all inputs, and True if no other number is allowed. The maximum is None if
+        inputs are numbers or in containers."""
         return self._rows
 
     def arguments(self, call):
-        """The inputs of a call in the order of the method's: of a dict by name, of a tuple or list by position, or of one alone."""
+        """Returns the inputs of a call in the order of the method's inputs. They are a dict by name, a tuple or list, or a single one."""
         if isinstance(call, Mapping):
             return self.flatten((), call)
         return self.flatten(tuple(call) if isinstance(call, (tuple, list)) else (call,), {})
 
     def flatten(self, inputs, named):
-        """The inputs of a call in the order of the method's.
+        """Returns the inputs of a call in the order of the method's inputs.
 
-        Raises TypeError, as Python's calls do.
+        Raises TypeError, like Python for a call of a function.
         """
         if not named and (self._is_flat or self._are_leaves(inputs)):
-            # The runtime's error for another number of inputs says what they are.
+            # The runtime's error for a wrong number of inputs describes them.
             return inputs
         names = list(self._parameters)
         if len(inputs) > len(names):
@@ -173,7 +173,7 @@ class Signature:
         )
 
     def build(self, outputs):
-        """The outputs of a call in the containers of the exported function."""
+        """Puts the outputs of a call into the containers of the exported function."""
         if self._is_single:
             return outputs[0]
         if self._is_tuple:
@@ -182,13 +182,13 @@ class Signature:
 
 
 def of_method(core, method):
-    """The signature of a method. None if the program has none, as those of ExecuTorch."""
+    """Returns the signature of a method; None for a program without one, such as those of ExecuTorch's compiler."""
     meta = core.meta(method)
     return None if meta["signature"] is None else Signature(meta)
 
 
 def of_exported(method, source):
-    """The signature of the exported program that a .pt2 file or its bytes hold."""
+    """Returns the signature of the exported program in a .pt2 file or its bytes."""
     return Signature({"name": method, **_rushlight.exported_meta(source)})
 
 
@@ -213,11 +213,11 @@ def _structure(description):
 
 @functools.lru_cache(maxsize=256)
 def _named_tuple(name, fields):
-    """The class of the named tuples of a name and fields, which a process has once."""
-    # Python takes no keyword as a name, and a damaged file may have any text.
+    """Returns the class of named tuples with a name and fields. A process has one class for each."""
+    # A keyword cannot be a name in Python, and a damaged file may have any text.
     is_usable = name.isidentifier() and not keyword.iskeyword(name)
     made = collections.namedtuple(name if is_usable else "NamedTuple", fields, rename=True)
-    # No module has the class under its name, so that pickles say how it is made.
+    # No module has the class under its name, so that a pickle stores how to make it.
     made.__reduce__ = lambda self: (_pickled_named_tuple, (name, fields, tuple(self)))
     return made
 
@@ -227,7 +227,7 @@ def _pickled_named_tuple(name, fields, values):
 
 
 def _key(kind, key):
-    """A key of a dictionary; one that is neither a text nor an int is written as JSON, in which tuples are lists."""
+    """Converts a key of a dict. A key that is neither a text nor an int is written as JSON, with lists for tuples."""
     if kind != "other":
         return key
     try:
@@ -243,7 +243,7 @@ def _tuples(value):
 
 
 def _check_distinct(keys):
-    """Refuses keys that Python's dictionaries do not tell apart, as 1, 1.0 and True."""
+    """Refuses keys that are equal in Python, such as 1, 1.0 and True."""
     known = {}
     for key in keys:
         if key in known:

@@ -9,7 +9,7 @@ def count(number, what):
 
 
 def size(nbytes):
-    """Bytes in the unit that suits them."""
+    """Formats a number of bytes with a suitable unit."""
     number = float(nbytes)
     for unit in ("B", "kB", "MB"):
         if number < 1000:
@@ -53,26 +53,26 @@ class Table:
 
 
 def as_text(parts):
-    """Lines and tables as a terminal shows them."""
+    """Formats lines and tables for a terminal."""
     return "\n".join(map(str, parts))
 
 
 def as_html(parts):
-    """Lines and tables as a notebook shows them."""
+    """Formats lines and tables for a notebook."""
     return "\n".join(
         part.html() if isinstance(part, Table) else f"<p>{html.escape(part)}</p>" for part in parts if part != ""
     )
 
 
-def shown(cls):
-    """Has a class print its `_parts()`, lines and tables, in terminals and notebooks."""
+def printable(cls):
+    """Makes a class print its `_parts()`, lines and tables, in terminals and notebooks."""
     cls.__str__ = lambda self: as_text(self._parts())
     cls._repr_html_ = lambda self: as_html(self._parts())
     return cls
 
 
-def shown_in_full(cls):
-    """As `shown`, also where Python shows the `repr`."""
-    cls = shown(cls)
+def printable_with_repr(cls):
+    """Like `printable`, and makes `repr` print them, too."""
+    cls = printable(cls)
     cls.__repr__ = cls.__str__
     return cls

@@ -1,4 +1,4 @@
-"""Quantizers for PyTorch 2 Export (PT2E), which say what of a model becomes integers. Needs torch and torchao.
+"""Quantizers for PyTorch 2 Export (PT2E), which select the parts of a model that become int8. Needs torch and torchao.
 
     from rushlight.quantizers import CpuQuantizer
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
@@ -31,29 +31,29 @@ _ANNOTATION = "quantization_annotation"
 _EPS = torch.finfo(torch.float32).eps
 _OPS = torch.ops.aten
 
-# Products, with the positions of what they multiply.
+# GEMMs and convolutions.
 _TRANSPOSED = {_OPS.conv_transpose1d.default, _OPS.conv_transpose2d.input}
 _CONVOLUTIONS = {_OPS.conv1d.default, _OPS.conv2d.default} | _TRANSPOSED
 _LINEAR = {_OPS.linear.default}
 _BATCH_NORMS = {_OPS.batch_norm.default, _OPS._native_batch_norm_legit.default}
-# Functions that are computed in the registers of the product before them, the same on every machine.
-_IN_TAILS = {
+# Activations that are computed in the epilogue of a GEMM or convolution, with the same result on every machine.
+_EPILOGUES = {
     _OPS.relu.default, _OPS.relu_.default, _OPS.hardtanh.default, _OPS.hardtanh_.default, _OPS.relu6.default,
     _OPS.relu6_.default, _OPS.clamp.default, _OPS.leaky_relu.default, _OPS.leaky_relu_.default, _OPS.hardswish.default,
     _OPS.hardswish_.default, _OPS.hardsigmoid.default, _OPS.hardsigmoid_.default,
 }  # fmt: skip
-# Functions of one tensor that become tables, or read them.
-_TABLES = _IN_TAILS | {
+# Unary operators that are computed by tables.
+_TABLES = _EPILOGUES | {
     _OPS.sigmoid.default, _OPS.sigmoid_.default, _OPS.silu.default, _OPS.silu_.default, _OPS.tanh.default,
     _OPS.gelu.default, _OPS.elu.default, _OPS.elu_.default, _OPS.softmax.int,
 }  # fmt: skip
-_SUMS = {_OPS.add.Tensor, _OPS.add_.Tensor, _OPS.mul.Tensor, _OPS.mul_.Tensor}
+_BINARY = {_OPS.add.Tensor, _OPS.add_.Tensor, _OPS.mul.Tensor, _OPS.mul_.Tensor}
 _BOUNDS = {
     _OPS.relu.default, _OPS.relu_.default, _OPS.hardtanh.default, _OPS.hardtanh_.default, _OPS.relu6.default,
     _OPS.relu6_.default, _OPS.clamp.default,
 }  # fmt: skip
-_JOINS = {_OPS.cat.default, _OPS.stack.default}
-# What has the scale of its input, because it moves elements, or picks or averages some.
+_CONCATENATIONS = {_OPS.cat.default, _OPS.stack.default}
+# Operators whose output has the scale of the input: they move, select or average elements.
 _SAME_SCALE = {
     _OPS.max_pool2d.default, _OPS.adaptive_avg_pool2d.default, _OPS.avg_pool2d.default, _OPS.mean.dim,
     _OPS.view.default, _OPS.reshape.default, _OPS.flatten.using_ints, _OPS.permute.default, _OPS.transpose.int,
@@ -65,12 +65,12 @@ _SAME_SCALE = {
 
 @dataclass(frozen=True)
 class Int8:
-    """How a part of a model is quantized.
+    """The quantization of a part of a model.
 
-    `dynamic`: scales of activations are chosen when the program runs, for products alone; otherwise observers choose them
-    from the inputs of a calibration. `per_channel`: each output channel of a weight has a scale of its own. `qat`: for
-    `prepare_qat_pt2e`, which trains with fake quantization. `observer`: what chooses the scales of static activations,
-    "histogram" (the least squared error) or "minmax".
+    `dynamic`: True if the scales of activations are chosen when the program runs, for GEMMs and convolutions alone. Otherwise
+    observers choose them from the inputs of a calibration. `per_channel`: each output channel of a weight has its own scale.
+    `qat`: for `prepare_qat_pt2e`, which trains with fake quantization. `observer`: the choice of the scales of static
+    activations, "histogram" (minimum squared error) or "minmax".
     """
 
     dynamic: bool = False
@@ -84,7 +84,7 @@ class Int8:
 
     def activations(self):
         """The specification of activations: int8, affine, one scale for a tensor."""
-        # Observers keep PyTorch's least scale, the epsilon of f32: the backend requantizes in f32, which needs no larger one.
+        # Observers keep PyTorch's minimum scale, the epsilon of f32. It suffices, because the backend requantizes in f32.
         if self.dynamic and self.qat:
             average = pt2e.MovingAverageMinMaxObserver.with_args(averaging_constant=1)
             constructor = pt2e.FakeQuantize.with_args(observer=average)
@@ -102,8 +102,7 @@ class Int8:
         )  # fmt: skip
 
     def weights(self, axis=0):
-        """The specification of weights: int8 from -127 to 127, symmetric, by output channel, which is that axis, or as a
-        whole."""
+        """The specification of weights: int8 from -127 to 127, symmetric, per output channel, which is `axis`, or per tensor."""
         if self.qat and self.per_channel:
             constructor = pt2e.FusedMovingAvgObsFakeQuantize.with_args(observer=pt2e.MovingAveragePerChannelMinMaxObserver)
         elif self.qat:
@@ -120,11 +119,11 @@ class Int8:
 
 
 class CpuQuantizer(Quantizer):
-    """Annotates what Rushlight's CPU backend computes in integers: convolutions and linear layers with the activation that
-    follows, sums and products, functions of one tensor, and what moves, picks or averages elements.
+    """Annotates the nodes that Rushlight's CPU backend computes in int8: convolutions and linear layers with the activation after
+    them, additions and multiplications, unary operators, and operators that move, select or average elements.
 
-    `config` is for all of the model (None for none of it). The nearest rule counts: a module's name before its type, that
-    before an operator, and all before `config`. Quantizers compose: what another one has annotated stays.
+    `config` is for the whole model (None for none of it). The most specific rule counts: a module's name before its type, the
+    type before an operator, and all before `config`. Quantizers compose: annotations of another quantizer stay.
     """
 
     def __init__(self, config=Int8()):
@@ -133,25 +132,27 @@ class CpuQuantizer(Quantizer):
         self._names, self._types, self._operators = {}, {}, {}
 
     def set_global(self, config):
-        """Sets what is for all that no rule is for. Returns the quantizer, as all setters do."""
+        """Sets the configuration of nodes without a rule. Returns the quantizer, as all setters do."""
         self._config = config
         return self
 
     def set_module_name(self, name, config):
-        """Sets what is for the module of a name, as in `named_modules()`, and for what is inside of it; None for floats.
+        """Sets the configuration of the module with a name, as in `named_modules()`, and of its submodules; None for floats.
 
-        To annotate a model without such a module is a ValueError."""
+        Annotating a model without such a module raises ValueError.
+        """
         self._names[name] = config
         return self
 
     def set_module_type(self, kind, config):
-        """Sets what is for the modules of a class; None for floats. A class of which a model has none is warned of."""
+        """Sets the configuration of the modules of a class; None for floats. Warns if a model has none."""
         self._types[kind] = config
         return self
 
     def set_operator_type(self, op, config):
-        """Sets what is for an operator, such as `torch.ops.aten.linear.default`; None for floats. One that a model does not
-        call is warned of."""
+        """Sets the configuration of an operator, such as `torch.ops.aten.linear.default`; None for floats. Warns if a model does not
+        call it.
+        """
         self._operators[op] = config
         return self
 
@@ -162,15 +163,15 @@ class CpuQuantizer(Quantizer):
             if config is None or _is_annotated(node):
                 continue
             if node.target in _LINEAR | _CONVOLUTIONS:
-                _annotate_product(node, config)
+                _annotate_gemm(node, config)
         for node in model.graph.nodes:
             config = self._config_of(node) if node.op == "call_function" else None
             if config is None or config.dynamic or _is_annotated(node):
                 continue
-            if node.target in _SUMS:
-                _annotate_sum(node, config)
-            elif node.target in _JOINS:
-                _annotate_join(node, config)
+            if node.target in _BINARY:
+                _annotate_binary(node, config)
+            elif node.target in _CONCATENATIONS:
+                _annotate_concatenation(node, config)
             elif node.target in _TABLES and _is_quantized(node.args[0]):
                 _annotate(node, {node.args[0]: config.activations()}, config.activations())
             elif node.target in _SAME_SCALE and _is_quantized(node.args[0]):
@@ -178,10 +179,10 @@ class CpuQuantizer(Quantizer):
         return model
 
     def validate(self, model):
-        """Nothing can be wrong with what this quantizer annotates."""
+        """Does nothing: all annotations of this quantizer are valid."""
 
     def _check_rules(self, model):
-        """Refuses names, and warns of types and operators, that nothing of the model has."""
+        """Raises for names, and warns of types and operators, that the model does not have."""
         names, kinds, operators = {name for name, _ in model.named_modules()}, set(), set()
         for node in model.graph.nodes:
             operators.add(node.target)
@@ -200,7 +201,7 @@ class CpuQuantizer(Quantizer):
                 warnings.warn(f"set_operator_type: the model does not call {op}", stacklevel=2)
 
     def _config_of(self, node):
-        """The configuration of the nearest rule."""
+        """Returns the configuration of the most specific rule."""
         modules = list((node.meta.get("nn_module_stack") or {}).values())
         for path, _ in reversed(modules):
             name = _module_name(path)
@@ -214,12 +215,12 @@ class CpuQuantizer(Quantizer):
 
 
 def _is_kind(kind, wanted):
-    """Whether a module's class, or its name as an export has it, is a class."""
+    """Returns True if a module's class, or its name in an export, is a class."""
     return kind is wanted or kind == f"{wanted.__module__}.{wanted.__qualname__}"
 
 
 def _module_name(path):
-    """A module's name without what the export puts in front."""
+    """Returns a module's name without the prefix of the export."""
     name = path.replace("L['self']", "").replace("_modules['", "").replace("']", "")
     return name.removeprefix(".")
 
@@ -230,7 +231,7 @@ def _is_annotated(node):
 
 
 def _is_quantized(node):
-    """Whether what a node gives is to be integers."""
+    """Returns True if the result of a node will be int8."""
     annotation = node.meta.get(_ANNOTATION) if isinstance(node, torch.fx.Node) else None
     return annotation is not None and annotation.output_qspec is not None
 
@@ -249,8 +250,8 @@ def _is_float(node):
     return isinstance(value, torch.Tensor) and value.dtype == torch.float32
 
 
-def _annotate_product(node, config):
-    """A product, with the batch norm and the activation after it, whose result is rounded once."""
+def _annotate_gemm(node, config):
+    """Annotates a GEMM or convolution with the batch norm and the activation after it. Only the last result is rounded."""
     data, weight = node.args[0], node.args[1]
     if not (_is_float(data) and isinstance(weight, torch.fx.Node) and weight.op in ("get_attr", "placeholder")):
         return
@@ -262,12 +263,12 @@ def _annotate_product(node, config):
     while (user := _only_user(last)) is not None and not _is_annotated(user):
         is_norm = user.target in _BATCH_NORMS and len(path) == 1 and user.args[0] is last
         is_part = user.target is operator.getitem and last.target in _BATCH_NORMS
-        is_tail = user.target in _IN_TAILS and user.args[0] is last
-        if not (is_norm or is_part or is_tail):
+        is_epilogue = user.target in _EPILOGUES and user.args[0] is last
+        if not (is_norm or is_part or is_epilogue):
             break
         path.append(user)
         last = user
-        if is_tail:
+        if is_epilogue:
             break
     for part in path:
         _annotate(part, {})
@@ -275,9 +276,9 @@ def _annotate_product(node, config):
     last.meta[_ANNOTATION].output_qspec = config.activations()
 
 
-def _annotate_sum(node, config):
+def _annotate_binary(node, config):
     operands = [argument for argument in node.args[:2] if isinstance(argument, torch.fx.Node)]
-    # At least one of them is integers already: islands of floats stay what they are.
+    # Nodes whose operands are all floats stay floats.
     if len(operands) != 2 or not all(map(_is_float, operands)) or not any(map(_is_quantized, operands)):
         return
     bounds = _only_user(node)
@@ -288,8 +289,8 @@ def _annotate_sum(node, config):
     _annotate(node, inputs, config.activations())
 
 
-def _annotate_join(node, config):
-    """All parts have one scale, so that nothing is computed."""
+def _annotate_concatenation(node, config):
+    """Annotates a concatenation. All parts have one scale, so that it only moves elements."""
     parts = list(dict.fromkeys(node.args[0]))
     if not all(map(_is_float, parts)) or not any(map(_is_quantized, parts)):
         return

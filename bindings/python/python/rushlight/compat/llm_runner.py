@@ -1,8 +1,9 @@
 """The names and behaviour of ExecuTorch's `executorch.extension.llm.runner`, for text.
 
-A script changes its import and nothing else. Programs and tokenizers are those that `rushlight.llm.LLM` takes. Callbacks get the
-text alone, which is not printed as well, and not that of the token that ends an answer; a character that several tokens make
-comes whole. The first token is sampled as the others are. `stop` ends the answer before the next token.
+A script changes its import and nothing else. Programs and tokenizers are those of `rushlight.llm.LLM`. Differences from
+ExecuTorch: callbacks get the text, which is not printed as well. They do not get the text of the token that ends an answer. A
+character of several tokens comes whole. The first token is sampled like the others. `stop` ends the answer before the next
+token.
 """
 
 import dataclasses
@@ -24,20 +25,20 @@ class GenerationConfig:
 
     # True if the callback gets the prompt first.
     echo: bool = True
-    # -1 for as many as fit.
+    # Maximum number of tokens of the answer; -1 until the context is full.
     max_new_tokens: int = -1
-    # True for a run to warm up. Nothing is printed in either case.
+    # True for a warm-up. ExecuTorch then prints nothing; here nothing is ever printed.
     warming: bool = False
-    # Maximum number of tokens of the prompt and the answer; -1 for as many as fit.
+    # Maximum number of tokens of the prompt and the answer; -1 until the context is full.
     seq_len: int = -1
     temperature: float = 0.8
-    # Numbers of BOS before the prompt and EOS after it.
+    # Number of BOS tokens before the prompt, and of EOS tokens after it.
     num_bos: int = 0
     num_eos: int = 0
     ignore_eos: bool = False
 
     def resolve_max_new_tokens(self, max_context_len, num_tokens_occupied):
-        """The most tokens of an answer that begins at a position."""
+        """Returns the maximum number of tokens of an answer that begins at a position."""
         capacity = max_context_len if self.seq_len == -1 else min(self.seq_len, max_context_len)
         room = capacity - num_tokens_occupied
         return max(0, room if self.max_new_tokens == -1 else min(room, self.max_new_tokens))
@@ -59,7 +60,7 @@ class Stats:
         self.reset(all_stats=True)
 
     def reset(self, all_stats=False):
-        """Forgets an answer, and with `all_stats` when the model was loaded."""
+        """Resets the counts and times of an answer, and with `all_stats` the time of loading."""
         if all_stats:
             self.model_load_start_ms = self.model_load_end_ms = 0
         self.inference_start_ms = self.token_encode_end_ms = self.prompt_eval_end_ms = 0
@@ -67,7 +68,7 @@ class Stats:
         self.first_token_ms = self.inference_end_ms = 0
         self.aggregate_sampling_time_ms = self.aggregate_model_execution_time_ms = 0
         self.num_prompt_tokens = 0
-        # Without the first, which the prompt's logits give.
+        # Without the first token, which comes from the prompt's logits.
         self.num_generated_tokens = 0
 
     def on_sampling_begin(self):
@@ -77,7 +78,7 @@ class Stats:
         self.aggregate_sampling_time_ms += _now() - self._sampling_begin
 
     def to_json_string(self):
-        """As ExecuTorch's observers read it. A rate whose time is 0 is left out."""
+        """Returns the statistics in the JSON of ExecuTorch's observers. A rate without a time is left out."""
         prefill = _rate(self.num_prompt_tokens, self.prompt_eval_end_ms - self.inference_start_ms)
         decode = _rate(self.num_generated_tokens, self.inference_end_ms - self.prompt_eval_end_ms)
         rates = {"prefill_token_per_sec": prefill, "decode_token_per_sec": decode}
@@ -111,7 +112,7 @@ class Stats:
 
 
 class TextLLMRunner:
-    """A language model in one conversation, which goes on with each prompt until `reset`."""
+    """A language model with one conversation. Each prompt continues it, until `reset`."""
 
     def __init__(self, model_path, tokenizer_path, data_path=None):
         self._stats = Stats()
@@ -123,19 +124,19 @@ class TextLLMRunner:
         self._is_stopped = False
 
     def is_loaded(self):
-        """True if the model can generate at once."""
+        """True if the model is loaded."""
         return self._session is not None
 
     def load(self):
-        """Makes the KV cache, as the first `generate` or `prefill` does otherwise."""
+        """Makes the KV cache. Otherwise the first `generate` or `prefill` does it."""
         if self._session is None:
             self._session = self._llm.session()
 
     def generate(self, prompt, config, token_callback=None, stats_callback=None):
         """Adds a prompt to the conversation and answers it. The prompt may be empty after `prefill`.
 
-        `token_callback` gets the text piece by piece, `stats_callback` the statistics in the end. Raises RuntimeError where the
-        prompt does not fit, or leaves no room for an answer.
+        `token_callback` gets the text piece by piece, `stats_callback` the statistics at the end. Raises RuntimeError if the prompt
+        does not fit, or leaves no room for an answer.
         """
         self.load()
         self._is_stopped = False
@@ -152,7 +153,7 @@ class TextLLMRunner:
         if config.echo and prompt and token_callback:
             token_callback(prompt)
         options = {"max_new_tokens": room, "temperature": config.temperature, "ignore_eos": config.ignore_eos}
-        # As ExecuTorch samples, and with another seed each time.
+        # ExecuTorch's sampler, with a new seed each time.
         options.update(top_k=0, top_p=_TOP_P, min_p=0, seed=None)
         answer = _checked("Generation failed", self._session.generate, tokens, stream=True, **options)
         stats.prompt_eval_end_ms = _now()
@@ -174,23 +175,23 @@ class TextLLMRunner:
             stats_callback(stats)
 
     def prefill(self, prompt, config=None):
-        """Adds a text to the conversation, such as what was said before, without an answer."""
+        """Adds a text to the conversation, such as earlier messages, without an answer."""
         self.load()
         tokens = self._encoded(prompt, config or GenerationConfig())
         _checked("Prefill failed", self._session.prefill, tokens)
 
     def stop(self):
-        """Ends the answer before the next token: for callbacks, and other threads."""
+        """Ends the answer before the next token. Callbacks and other threads may call it."""
         self._is_stopped = True
 
     def reset(self):
-        """Forgets the conversation."""
+        """Removes the conversation."""
         self._stats.reset()
         if self._session is not None:
             self._session.reset()
 
     def get_vocab_size(self):
-        """Number of the model's logits."""
+        """Returns the number of the model's logits."""
         return self._llm.vocab_size
 
     def _encoded(self, prompt, config):
@@ -206,7 +207,7 @@ class TextLLMRunner:
 
 
 def _checked(problem, act, *arguments, **options):
-    """Calls a function, whose refusals are those of ExecuTorch's runner: RuntimeError."""
+    """Calls a function. Converts its refusals to RuntimeError, as ExecuTorch's runner does."""
     try:
         return act(*arguments, **options)
     except (OSError, ValueError) as error:
@@ -214,7 +215,7 @@ def _checked(problem, act, *arguments, **options):
 
 
 def _rate(count, milliseconds):
-    """A second; None where there is no time."""
+    """Returns a rate per second; None without a time."""
     return None if milliseconds <= 0 else count * Stats.SCALING_FACTOR_UNITS_PER_SECOND / milliseconds
 
 

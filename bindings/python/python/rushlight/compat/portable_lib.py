@@ -1,8 +1,8 @@
 """The names and behaviour of ExecuTorch's `executorch.extension.pybindings.portable_lib`.
 
-A script changes its import and nothing else. Outputs are torch tensors if the inputs are, or if torch is loaded;
-without torch they are `rushlight.Tensor`. Verification is always complete, whatever level is asked for: a file that
-passes cannot harm the process. What has no meaning here says so: ETDump is not recorded, and there is no thread pool.
+A script changes its import and nothing else. Outputs are torch tensors if the inputs are, or if torch is loaded. Without
+torch they are `rushlight.Tensor`. Verification is always complete, at any level: a file that passes cannot harm the
+process. Functions without a meaning here say so: ETDump is not recorded, and there is no thread pool.
 """
 
 import enum
@@ -26,7 +26,7 @@ __all__ = [
 
 
 class Verification(enum.Enum):
-    """How thoroughly a program is checked at load. Both levels check everything here."""
+    """The level of verification at load. Both levels verify everything here."""
 
     Minimal = 0
     InternalConsistency = 1
@@ -57,7 +57,7 @@ class TensorInfo:
         self._info = info
 
     def sizes(self):
-        """Sizes; upper bounds where the shape is dynamic."""
+        """Sizes; upper bounds if the shape is dynamic."""
         return tuple(self._info["sizes"])
 
     def dtype(self):
@@ -125,7 +125,7 @@ class MethodMeta:
 
 
 def _as_torch(values):
-    """Outputs as torch tensors, where torch is loaded and the inputs did not decide."""
+    """Converts outputs to torch tensors if torch is loaded and the inputs do not decide."""
     torch = sys.modules.get("torch")
     if torch is None:
         return values
@@ -137,12 +137,12 @@ def _no_etdump(*_):
 
 
 def _listed(inputs):
-    """Inputs as a list: one that is given alone is the only one."""
+    """Converts inputs to a list. A single input is a list of one."""
     return list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
 
 
 def _check_devices(inputs):
-    """Raises RuntimeError for a tensor on another device, in ExecuTorch's words."""
+    """Raises RuntimeError for a tensor on another device, with ExecuTorch's message."""
     for index, value in enumerate(inputs):
         device = getattr(value, "device", None)
         if getattr(device, "type", "cpu") != "cpu":
@@ -153,11 +153,11 @@ def _check_devices(inputs):
 
 
 def _run(run, *arguments):
-    """Calls `run`, whose last argument is the inputs; TypeError and ValueError become RuntimeError, as in ExecuTorch's bindings."""
+    """Calls `run`, whose last argument is the inputs. TypeError and ValueError become RuntimeError, as in ExecuTorch's bindings."""
     try:
         return run(*arguments)
     except (TypeError, ValueError) as error:
-        # Only now: reading `device` of each input would slow down every call.
+        # Checked only after an error: reading `device` of each input would slow down every call.
         _check_devices(arguments[-1])
         raise RuntimeError(str(error)) from error
 
@@ -232,7 +232,7 @@ def _close(got, want, rtol, atol):
 
 
 class ExecuTorchMethod:
-    """A method with memory of its own."""
+    """A method with its own memory."""
 
     __slots__ = ("_call", "_core", "_inputs", "_instance", "_name", "_outputs")
 
@@ -303,7 +303,7 @@ class BundledModule:
 
 
 class _Unusable:
-    """Stands for a program whose external data cannot be read: ExecuTorch's bindings say so when a method is used."""
+    """A program whose external data cannot be read. As in ExecuTorch's bindings, using a method raises the error."""
 
     def __init__(self, error):
         self._error = error
@@ -313,7 +313,7 @@ class _Unusable:
 
 
 def _loaded(source, data=None):
-    """A program with its external data, a path or bytes."""
+    """Loads a program with its external data, a path or bytes."""
     try:
         return _Core(source, None if data is None else [data])
     except Error as error:
@@ -347,7 +347,7 @@ def _load_for_executorch_from_bundled_program(module, data_map_buffer=None, enab
 
 
 def _load_for_executorch_from_data_loader(loader, data_path=None, enable_etdump=False, debug_buffer_size=0):
-    """`loader` has `size()` and `load(offset, size)`, which returns bytes; the whole program is read through it."""
+    """Loads a program from a `loader` with `size()` and `load(offset, size)`, which returns bytes. Reads it whole."""
     return ExecuTorchModule(_loaded(bytes(loader.load(0, loader.size())), data_path))
 
 
@@ -392,7 +392,7 @@ def _reset_profile_results():
 
 
 def _unsafe_reset_threadpool(num_threads):
-    """Operators run on the calling thread; there is no pool to reset."""
+    """Does nothing: operators run on the calling thread."""
 
 
 def _threadpool_get_thread_count():

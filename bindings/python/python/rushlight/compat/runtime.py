@@ -10,7 +10,7 @@ __all__ = ["BackendRegistry", "Method", "MethodMeta", "OperatorRegistry", "Progr
 
 
 class Method:
-    """A method of a program, with memory of its own."""
+    """A method of a program, with its own memory."""
 
     def __init__(self, method):
         self._method = method
@@ -26,7 +26,7 @@ class Method:
 
 
 class Program:
-    """A program, whose methods are loaded when they are asked for, each once."""
+    """A program. Each method is loaded once, when it is first requested."""
 
     def __init__(self, program):
         self._program = program
@@ -39,7 +39,7 @@ class Program:
         return set(self._names)
 
     def load_method(self, name):
-        """The method of this name; a KeyError if there is none."""
+        """Returns the method with this name. Raises KeyError if there is none."""
         if name not in self._names:
             raise KeyError(name)
         if name not in self._methods:
@@ -47,7 +47,7 @@ class Program:
         return self._methods[name]
 
     def metadata(self, method_name):
-        """What the program says about a method, which need not be loaded."""
+        """Describes a method. It need not be loaded."""
         return self._program.method_meta(method_name)
 
     def write_etdump_result_to_file(self, etdump_path, debug_buffer_path):
@@ -56,34 +56,34 @@ class Program:
 
 
 class BackendRegistry:
-    """The backends whose programs run here."""
+    """The available backends."""
 
     @property
     def registered_backend_names(self):
-        """Their names, as a list."""
+        """The names of the backends, as a list."""
         return portable_lib._get_registered_backend_names()
 
     def is_available(self, backend_name):
-        """Whether programs for this backend run."""
+        """Returns True if programs for this backend run."""
         return portable_lib._is_available(backend_name)
 
 
 class OperatorRegistry:
-    """The operators that there are kernels for."""
+    """The operators with a kernel."""
 
     @property
     def operator_names(self):
-        """Their names, as a set."""
+        """The names of the operators, as a set."""
         return set(portable_lib._get_operator_names())
 
 
 class Runtime:
-    """Loads programs. `Runtime.get()` is the only one."""
+    """Loads programs. `Runtime.get()` returns the only instance."""
 
     @staticmethod
     @functools.lru_cache(maxsize=1)
     def get():
-        """The runtime."""
+        """Returns the runtime."""
         return Runtime()
 
     def __init__(self):
@@ -99,8 +99,9 @@ class Runtime:
         debug_buffer_size=0,
         data_path=None,
     ):
-        """Loads a program from a path, from bytes, or from an object with a method `read`. `data_path` is a .ptd file with
-        constants that the program does not hold."""
+        """Loads a program from a path, from bytes, or from an object with a method `read`. `data_path` is a .ptd file with constants
+        of the program.
+        """
         settings = {
             "enable_etdump": enable_etdump,
             "debug_buffer_size": debug_buffer_size,

@@ -1,4 +1,4 @@
-"""Language models: compiled from their files, or exported by PyTorch, and talked to without it.
+"""Language models: compiling them from their files, exporting them with PyTorch, and running them without it.
 
     program = rushlight.llm.compile("SmolLM2-135M/", quantize="8da4w", embeddings=4)
     program.save("smollm2.pte")         # with its tokenizer inside
@@ -8,8 +8,8 @@
     for piece in llm.chat([{"role": "user", "content": "What is a quark?"}], stream=True):
         print(piece, end="", flush=True)
 
-`compile` takes a folder of Hugging Face or a .gguf file of the families that it knows, without PyTorch. `export` is for any other
-decoder that transformers can export, and takes longer and more memory. From a shell: `rushlight compile SmolLM2-135M/`, and
+`compile` reads a Hugging Face folder or a .gguf file of a known family, without PyTorch. `export` is for all other decoders
+that transformers can export; it takes longer and more memory. From a shell: `rushlight compile SmolLM2-135M/`, and
 `python -m rushlight.llm SmolLM2-135M/ -o smollm2.pte`.
 """
 

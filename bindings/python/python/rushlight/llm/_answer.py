@@ -1,4 +1,4 @@
-"""Answers: whole, piece by piece, and without blocking an event loop."""
+"""Answers: whole, piece by piece, and for an event loop."""
 
 import asyncio
 import warnings
@@ -8,13 +8,13 @@ from typing import NamedTuple
 class Usage(NamedTuple):
     """Token counts and times of an answer."""
 
-    # Without those that the session had already.
+    # Tokens of the prompt, without those that the session already had.
     prompt_tokens: int
     completion_tokens: int
-    # Time in which the model read the prompt, and the tokens of the answer.
+    # Seconds of reading the prompt, and of generating the answer.
     prefill_seconds: float
     decode_seconds: float
-    # Tokens that were guessed, with `speculate`, and those of them that the answer has.
+    # Tokens that `speculate` drafted, and those of them in the answer.
     drafted_tokens: int = 0
     accepted_tokens: int = 0
 
@@ -28,12 +28,12 @@ class Usage(NamedTuple):
 
 
 class TokenLogprob(NamedTuple):
-    """How likely a token was, by the probabilities of the model before sampling changed them."""
+    """The log probability of a token, by the probabilities of the model before sampling changes them."""
 
     token: int
     # The natural logarithm of its probability.
     logprob: float
-    # The most likely tokens with theirs, the most likely first.
+    # The most likely tokens with their log probabilities, the most likely first.
     top: dict
 
 
@@ -41,23 +41,23 @@ class Completion(NamedTuple):
     """An answer."""
 
     text: str
-    # Without the one that ended it.
+    # The tokens, without the one that ended the answer.
     tokens: list
-    # "stop" if the model or a stop string ended it, "length" if it is as long as was asked for or the context is full, and
+    # "stop" if the model or a stop string ended it, "length" if it has the maximum length or the context is full, and
     # "cancelled" if the caller ended it.
     finish_reason: str
     usage: Usage
-    # One a token, or None if they were not asked for.
+    # One for each token; None without the option `logprobs`.
     logprobs: list
 
 
 class Answer:
-    """An answer that is generated as it is asked for: each piece of text takes one or more steps of the model."""
+    """An answer that is generated while it is read. A piece of text takes one or more steps of the model."""
 
     def __init__(self, start, lock, with_logprobs=False):
-        # Makes the generator of the core, and what to do with its session in the end.
+        # Makes the generator of the core, and the function for its session at the end.
         self._start = start
-        # Of the session. A stream has it only while it reads the prompt: another thread may take its next piece.
+        # The lock of the session. A stream holds it only while it reads the prompt: another thread may read its next piece.
         self._lock = lock
         self._generator = None
         self._text = []
@@ -67,7 +67,7 @@ class Answer:
         self._usage = (0, 0, 0.0, 0.0, 0, 0, "cancelled", None)
 
     def _begin(self):
-        """Reads the prompt, if that was not done."""
+        """Reads the prompt, unless it was read before."""
         if self._generator is None and not self._is_over:
             try:
                 with self._lock:
@@ -80,9 +80,9 @@ class Answer:
                 self._generator = generator
 
     def _step(self):
-        """The next text; None when the answer is over."""
+        """Returns the next text; None at the end of the answer."""
         self._begin()
-        # Another thread may end the answer in the middle.
+        # Another thread may end the answer meanwhile.
         while (generator := self._generator) is not None:
             try:
                 step = generator.step()
@@ -104,14 +104,14 @@ class Answer:
         return None
 
     def _finish(self):
-        """The whole answer, before anything else happens to its session."""
+        """Generates the whole answer, before anything else happens to its session."""
         with self._lock:
             while self._step() is not None:
                 pass
         return self.completion
 
     def close(self):
-        """Ends the answer. What there is of it stays."""
+        """Ends the answer, and keeps its text so far."""
         self._is_over = True
         generator, self._generator = self._generator, None
         if generator is not None:
@@ -122,7 +122,7 @@ class Answer:
 
     @property
     def completion(self):
-        """The answer so far; it is "cancelled" until it is over."""
+        """The answer so far. It is "cancelled" until the end."""
         generator = self._generator
         *counts, reason, _ = self._usage if generator is None else generator.usage()
         return Completion("".join(self._text), list(self._tokens), reason, Usage(*counts), self._logprobs)
@@ -132,7 +132,7 @@ class Answer:
 
 
 class Stream(Answer):
-    """An iterator of the pieces of an answer's text. `close`, also at the end of a `with`, ends it."""
+    """An iterator over the pieces of an answer's text. `close`, or the end of a `with`, ends the answer."""
 
     def __iter__(self):
         return self
@@ -151,9 +151,9 @@ class Stream(Answer):
 
 
 class AsyncStream(Answer):
-    """An asynchronous iterator of the pieces of an answer's text; `await` gives the whole answer as a `Completion`.
+    """An asynchronous iterator over the pieces of an answer's text. `await` returns the whole answer as a `Completion`.
 
-    The model runs in threads of `asyncio.to_thread`. A task that is cancelled ends the answer after the step that runs.
+    The model runs in threads of `asyncio.to_thread`. Cancelling the task ends the answer after the current step.
     """
 
     def __aiter__(self):
@@ -183,7 +183,7 @@ class AsyncStream(Answer):
         return self._all().__await__()
 
     async def aclose(self):
-        """Ends the answer. What there is of it stays."""
+        """Ends the answer, and keeps its text so far."""
         self.close()
 
     async def __aenter__(self):

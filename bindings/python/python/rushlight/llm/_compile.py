@@ -1,4 +1,4 @@
-"""Programs of published language models, without PyTorch."""
+"""Compiles published language models, without PyTorch."""
 
 import os
 
@@ -29,11 +29,11 @@ def compile(
 
     The program is that of `export`. Its weights are read from the files while it is saved.
 
-    `path`: a folder as Hugging Face publishes models, with config.json and .safetensors files, or a .gguf file, of one of the
-    families that Rushlight knows.
-    `hidden_states`: return the hidden states of all tokens after the last norm, f32[1, T, hidden], and have no head.
-    `lora_rank`: have a second method, which takes LoRA adapters up to this rank: `LLM.adapter`.
-    The rest is as for `export`.
+    `path`: a Hugging Face folder, with config.json and .safetensors files, or a .gguf file, of one of the families that Rushlight
+    knows.
+    `hidden_states`: return the hidden states of all tokens after the last norm, f32[1, T, hidden], without the head.
+    `lora_rank`: add a second method for LoRA adapters up to this rank: see `LLM.adapter`.
+    The other arguments are those of `export`.
 
     Raises rushlight.Error for files that are damaged, missing or of another family, and for lengths that the model does not have.
     """

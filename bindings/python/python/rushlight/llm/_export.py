@@ -13,11 +13,11 @@ from .._progress import Progress
 from .._quantization import SCHEMES, Quantization
 from .._rushlight import TOKENIZER_SETTINGS, TOKENIZER_VOCABULARIES
 
-# Positions of the cache by default, where the model has as many.
+# Default positions of the cache, if the model has as many.
 _DEFAULT_CONTEXT = 2048
-# What caches may be stored as.
+# Element types of caches.
 _KV_CACHES = ("f32", "f16", "bf16", "int8", "int4")
-# Tokens of the example that the export traces.
+# Number of tokens of the example that the export traces.
 _TRACED = 3
 
 
@@ -39,26 +39,28 @@ def export(
     """Exports a decoder of transformers with its KV cache and compiles it. Needs torch and transformers.
 
     The program is `forward(tokens: i64[1, T], start_pos: i64[1])`. It returns the logits of the last token, f32[1, vocabulary],
-    or with `full_logits` f32[1, T, vocabulary], those of all. The cache is state: `start_pos` is the position of the first
-    token, and what the cache has from there on is overwritten. The metadata methods are those that ExecuTorch's runners ask
-    for: `get_max_seq_len`, `get_max_context_len`, `get_vocab_size`, `get_bos_id`, `get_eos_ids`, `use_kv_cache`,
+    or with `full_logits` those of all tokens, f32[1, T, vocabulary]. The cache is state. `start_pos` is the position of the first
+    token; the cache is overwritten from there on. The constant methods are those that ExecuTorch's runners read:
+    `get_max_seq_len`, `get_max_context_len`, `get_vocab_size`, `get_bos_id`, `get_eos_ids`, `use_kv_cache`,
     `use_sdpa_with_kv_cache` and `enable_dynamic_shape`.
 
-    `model`: the path of a folder that `save_pretrained` wrote, the name of a model on Hugging Face's hub, or a
-    `transformers.PreTrainedModel`, whose weights are taken as float32.
-    `max_context_len`: positions of the cache, by default those of the model, at most 2048.
-    `max_seq_len`: the most tokens of a call, by default all positions.
+    `model`: a folder of `save_pretrained`, the name of a model on Hugging Face's hub, or a `transformers.PreTrainedModel`, whose
+    weights are converted to float32.
+    `max_context_len`: positions of the cache; by default those of the model, at most 2048.
+    `max_seq_len`: maximum tokens of a call; by default all positions.
     `quantize`: the name of a scheme that needs no calibration, such as "8da4w" or "int4", or a `rushlight.Quantization`.
     `embeddings`: 8 or 4 bits for the table of the embeddings, with `quantize`.
-    `kv_cache`: what the cache is stored as: "f32", "f16", "bf16", "int8" with a scale and a zero point for
-    each row, or "int4" with those of each group of 32 elements.
-    `tokenizer`: what the program carries: by default the tokenizer of the folder or of the model on the hub, if it has one;
-    the path of another file or folder, as for a `PreTrainedModel`, which has none; or False for none.
-    `backend`, `constant_methods`, `progress` and `options` are as for `rushlight.compile`; a constant method replaces that of the same name.
+    `kv_cache`: element type of the cache: "f32", "f16", "bf16", "int8" with a scale and a zero point for each row, or "int4"
+    with those for each group of 32 elements.
+    `tokenizer`: the tokenizer that the program carries. By default it is that of the folder or of the model on the hub, if there
+    is one. It can be the path of a file or folder, which a `PreTrainedModel` needs, or False for none.
+    `backend`, `constant_methods`, `progress` and `options` are as for `rushlight.compile`. A constant method replaces the one
+    with its name.
 
-    Raises ValueError for lengths that the model does not have and for a cache of another type, and TypeError for a model that is no decoder.
+    Raises ValueError for lengths that the model does not have and for unknown types of the cache, and TypeError for a model that
+    is not a decoder.
     """
-    # Checked before the export, which takes long.
+    # Checked first, because the export takes long.
     quantize, backend = quantization(quantize, embeddings), adapted(backend)
     if kv_cache not in _KV_CACHES:
         raise ValueError(f"kv_cache is {kv_cache!r}: expected one of {_KV_CACHES}")
@@ -83,7 +85,7 @@ def export(
         tokens, start_pos = torch.zeros(1, traced, dtype=torch.long), torch.zeros(1, dtype=torch.long)
         with progress.stage("exporting"), _batched_experts(network):
             exported = torch.export.export(decoder, (tokens, start_pos), dynamic_shapes=shapes, strict=False)
-        # A file is mapped, where bytes would be in memory once more.
+        # A file is mapped; bytes would take their memory twice.
         file = os.path.join(folder, "decoder.pt2")
         torch.export.save(exported, file)
         del exported, decoder
@@ -102,7 +104,7 @@ def export(
 
 
 def _published_tokenizer(model):
-    """The file of the tokenizer in a folder or in a model on the hub, with its settings beside it; None if there is none."""
+    """Returns the file of the tokenizer in a folder or of a model on the hub, with its settings beside it; None without one."""
     from transformers.utils import cached_file
 
     def found(names):
@@ -113,14 +115,14 @@ def _published_tokenizer(model):
 
     vocabulary = next(found(TOKENIZER_VOCABULARIES), None)
     if vocabulary is not None:
-        # The hub's files land in one folder, where the compiler looks for the settings.
+        # The hub's files are downloaded to one folder, where the compiler looks for the settings.
         for _ in found(TOKENIZER_SETTINGS):
             pass
     return vocabulary
 
 
 def _loaded(model):
-    """The model in evaluation mode, its weights in float32."""
+    """Loads the model in evaluation mode, with weights in float32."""
     import torch
     from transformers import AutoModelForCausalLM, PreTrainedModel
 
@@ -135,7 +137,7 @@ def _loaded(model):
 
 @contextlib.contextmanager
 def _batched_experts(network):
-    """Has a mixture of experts look up a matrix for each row meanwhile, of which the compiler makes GEMMs of the chosen experts alone."""
+    """Makes a mixture of experts look up a matrix for each row. The compiler converts that to GEMMs of the chosen experts."""
     known = getattr(network, "get_experts_implementation", dict)()
     if known:
         network.set_experts_implementation("batched_mm")
@@ -147,7 +149,7 @@ def _batched_experts(network):
 
 
 def quantization(quantize, embeddings):
-    """The quantization with that of the embeddings."""
+    """Returns the quantization, including that of the embeddings."""
     if embeddings is None:
         return quantize
     if quantize is None:
@@ -157,7 +159,7 @@ def quantization(quantize, embeddings):
 
 
 def _context(given, network):
-    """The positions of the cache, which the model has."""
+    """Returns the number of positions of the cache, which the model must have."""
     positions = getattr(network.config.get_text_config(), "max_position_embeddings", None)
     length = given if given is not None else min(_DEFAULT_CONTEXT, positions or _DEFAULT_CONTEXT)
     if length < 1 or (positions is not None and length > positions):
@@ -166,7 +168,7 @@ def _context(given, network):
 
 
 def _metadata(network, context, seq_len):
-    """What ExecuTorch's runners ask of a program, by the names of its constant methods."""
+    """Returns the constant methods that ExecuTorch's runners read, by name."""
     text = network.config.get_text_config()
 
     def token(name):
@@ -190,7 +192,7 @@ def _metadata(network, context, seq_len):
 
 
 def _decoder(network, context, full_logits):
-    """The module that is exported: the model with its cache as buffers."""
+    """Returns the module for the export: the model with its cache as buffers."""
     import torch
     from transformers import GenerationConfig
     from transformers.integrations.executorch import TorchExportableModuleForDecoderOnlyLM
@@ -201,7 +203,7 @@ def _decoder(network, context, full_logits):
             known = network.generation_config
             network.generation_config = GenerationConfig(use_cache=True, cache_implementation="static")
             try:
-                # Makes the caches of the layers, and buffers of them.
+                # Makes the caches of the layers, and registers them as buffers.
                 self.cached = TorchExportableModuleForDecoderOnlyLM(network, batch_size=1, max_cache_len=context).model
             finally:
                 network.generation_config = known

@@ -13,48 +13,48 @@ from ._answer import Answer, AsyncStream, Stream
 from ._tokenizer import Tokenizer
 
 
-# What is not given, where None means something.
+# The default of arguments for which None has a meaning.
 _DEFAULT = object()
 
 
 class _Speaker:
-    """What answers prompts and messages: a model, in sessions of its own, and a session."""
+    """The methods for prompts and messages of a model, which uses a new session for each, and of a session."""
 
     __slots__ = ()
 
     def generate(self, prompt, *, stream=False, **options):
-        """Continues a text, which is a string or a list of tokens. Returns a `Completion`; an `LLM` takes a list of prompts, too,
-        and returns a list.
+        """Continues a text, which is a string or a list of tokens. Returns a `Completion`. For a list of prompts, an `LLM` returns a
+        list.
 
-        With `stream`, returns a `Stream`, which is an iterator of pieces of text. A `Session` goes on from what it has, to which
-        the prompt may add nothing, as "".
+        With `stream`, returns a `Stream`, an iterator over pieces of text. A `Session` continues from its tokens; the prompt may then
+        be empty, as "".
 
-        `max_new_tokens`: how many tokens the answer may have, by default as many as the context has room for.
-        `temperature` (0.8): logits are divided by it; 0 chooses the most likely token.
-        `top_k` (40), `top_p` (0.95), `min_p` (0.05), `typical_p` (1): which tokens are left to choose from, in this order; 0, 1,
-        0 and 1 keep all.
-        `repetition_penalty` (1): divides positive logits of tokens that were seen, in the prompt too, and multiplies negative
-        ones. `presence_penalty` and `frequency_penalty` (0): subtracted from logits of tokens that were generated, once and for
-        each time.
+        `max_new_tokens`: maximum number of tokens of the answer; by default until the context is full.
+        `temperature` (0.8): divisor of the logits; 0 chooses the most likely token.
+        `top_k` (40), `top_p` (0.95), `min_p` (0.05), `typical_p` (1): filters of the candidates, in this order; 0, 1, 0 and 1 keep
+        all.
+        `repetition_penalty` (1): divides positive logits, and multiplies negative ones, of tokens in the prompt or the answer.
+        `presence_penalty` and `frequency_penalty` (0): subtracted from the logits of generated tokens, once and once for each
+        occurrence.
         `dry_multiplier` (0), `dry_base` (1.75), `dry_allowed_length` (2), `dry_penalty_last_n` (None), `dry_sequence_breaker`:
-        penalize tokens that would go on with a repetition (DRY); 0 does not. A breaker, or each of a list, is a text that no
-        repetition goes across; by default the line break, `:`, `"` and `*`, and "none" is none.
-        `mirostat` (0), `mirostat_tau` (5), `mirostat_eta` (0.1): 2 keeps the surprisal of the answer near `mirostat_tau` bits, in
-        place of top-k, top-p, min-p and typical-p.
-        `executorch_sampler`: choose the tokens that the sampler of ExecuTorch's runners chooses, by `temperature` and `seed` alone.
-        `logit_bias`: a dictionary of numbers that are added to logits of tokens.
-        `seed` (0): the same one gives the same text; None is another one each time.
-        `stop`: a text that ends the answer and is no part of it, or a list of them.
-        `ignore_eos`: go on after tokens that end an answer.
-        `logprobs`: True for the log probability of each token, or the number of most likely tokens with theirs beside it.
-        `json_schema`, `regex`, `grammar`: the form of the answer, one of them: JSON of a schema, which is a dictionary, a text, or
-        a class with `model_json_schema` as Pydantic's models; a text that a regular expression matches as a whole; or one of a
-        grammar in the syntax of Lark or of llama.cpp (GBNF).
-        `speculate`: "lookup", or a smaller `LLM` with the same tokens: guess up to `draft_max` (8) tokens, and verify several in one
-        call. The answer is the same, and comes faster where the guesses are right.
+        penalize tokens that continue a repetition (DRY); a multiplier of 0 does not. A breaker is a text that ends repetitions, or a
+        list of them. The default is the line break, `:`, `"` and `*`; "none" means none.
+        `mirostat` (0), `mirostat_tau` (5), `mirostat_eta` (0.1): 2 keeps the surprisal of the answer near `mirostat_tau` bits,
+        instead of top-k, top-p, min-p and typical-p.
+        `executorch_sampler`: samples like ExecuTorch's runners, with `temperature` and `seed` alone.
+        `logit_bias`: a dict of tokens to numbers that are added to their logits.
+        `seed` (0): the same seed gives the same text; None uses a new one each time.
+        `stop`: a text that ends the answer and is not part of it, or a list of them.
+        `ignore_eos`: continues after tokens that end an answer.
+        `logprobs`: True for the log probability of each token; a number also adds this many of the most likely tokens.
+        `json_schema`, `regex`, `grammar`: the form of the answer, one of them. A JSON schema is a dict, a text, or a class with
+        `model_json_schema`, such as a Pydantic model. A regular expression must match the whole text. A grammar is in the syntax of
+        Lark or of llama.cpp (GBNF).
+        `speculate`: "lookup", or a smaller `LLM` with the same tokens, drafts up to `draft_max` (8) tokens, which one call verifies.
+        The answer is the same, and faster if the drafts are right.
 
-        Raises ValueError for options that mean nothing, for an empty prompt and one that does not fit, and for tokens that the
-        model does not have; and rushlight.Error if the program fails.
+        Raises ValueError for invalid options, for an empty prompt and one that does not fit, and for tokens that the model does not
+        have; and rushlight.Error if the program fails.
         """
         if stream:
             return self._stream(self._continuation, prompt, options)
@@ -63,9 +63,9 @@ class _Speaker:
     def chat(self, messages, tools=None, *, stream=False, chat_template_kwargs=None, **options):
         """Answers messages, by the chat template of the tokenizer. Returns a `Completion`, or with `stream` a `Stream`.
 
-        `messages` and `tools` are as for `Tokenizer.apply_chat_template`, `chat_template_kwargs` a dictionary of what else the
-        template reads, and `options` as for `generate`. The messages are the whole conversation each time; a `Session` computes
-        only what it does not have of them, and forgets what else it has.
+        `messages` and `tools` are as for `Tokenizer.apply_chat_template`, `chat_template_kwargs` is a dict of other variables of the
+        template, and `options` are as for `generate`. The messages are the whole conversation each time. A `Session` keeps the
+        common prefix with its tokens, and computes only the rest.
         """
         conversation = (messages, tools, chat_template_kwargs or {})
         if stream:
@@ -73,16 +73,16 @@ class _Speaker:
         return self._answer(Answer, self._reply, conversation, options)._finish()
 
     def agenerate(self, prompt, **options):
-        """As `generate`, of one prompt and without blocking the event loop: an `AsyncStream` to iterate or to await."""
+        """Like `generate` for one prompt, without blocking the event loop: returns an `AsyncStream` to iterate over or to await."""
         return self._answer(AsyncStream, self._continuation, prompt, options)
 
     def achat(self, messages, tools=None, *, chat_template_kwargs=None, **options):
-        """As `chat`, without blocking the event loop: an `AsyncStream` to iterate or to await."""
+        """Like `chat`, without blocking the event loop: returns an `AsyncStream` to iterate over or to await."""
         return self._answer(AsyncStream, self._reply, (messages, tools, chat_template_kwargs or {}), options)
 
     def _stream(self, start, prompt, options):
         stream = self._answer(Stream, start, prompt, options)
-        # What is wrong with the prompt is an error here.
+        # An invalid prompt raises here.
         stream._begin()
         return stream
 
@@ -99,20 +99,19 @@ class LLM(_Speaker):
         print(answer.text, answer.finish_reason, answer.usage.completion_tokens)
 
     `path_or_bytes`, `data`, `threads`, `lower`, `cache`, `memory_limit` and `time_limit` are as for `rushlight.load`. The path may
-    also be a folder of Hugging Face or a .gguf file. That is compiled once, with `options`, which are those of
-    `rushlight.llm.compile`: `LLM("Qwen3-0.6B/", quantize="8da4w", max_context_len=4096)`. The program stays in `cache`, by default
-    the folder of RUSHLIGHT_CACHE, or else the user's folder of caches. `progress` is as for `rushlight.compile`.
-    `tokenizer` is a `Tokenizer`, or the path of its file or folder; by default it is that which the program carries, or else the
-    one beside it, as `Tokenizer.beside` says.
+    also be a Hugging Face folder or a .gguf file. It is compiled once, with `options`, which are those of `rushlight.llm.compile`:
+    `LLM("Qwen3-0.6B/", quantize="8da4w", max_context_len=4096)`. The program is kept in `cache`, by default the folder of
+    RUSHLIGHT_CACHE, or else the user's folder of caches. `progress` is as for `rushlight.compile`.
+    `tokenizer` is a `Tokenizer`, or the path of its file or folder. By default it is the one in the program, or else the one
+    beside it: see `Tokenizer.beside`.
+    `lora` is the LoRA adapter of all answers: a folder in which PEFT saved it, or an `Adapter`. The program must be compiled with
+    a `lora_rank`.
 
-    `lora` is the folder of a LoRA adapter as PEFT saves it, or an `Adapter`, that all answers have, for a program that was compiled
-    with a `lora_rank` for it.
+    Each call of `generate` and `chat` is a new conversation; `session` makes conversations that continue. Threads may share a
+    model. Their steps take turns, as do those of several unfinished answers.
 
-    Each answer of `generate` and `chat` begins anew; `session` makes conversations that go on. Threads may use a model, which
-    takes their steps in turns, as do all answers that are not over.
-
-    Raises rushlight.Error if the file cannot be read or is not a well-formed program, and ValueError if it is no language model
-    or if there is no tokenizer.
+    Raises rushlight.Error if the file cannot be read or is not a well-formed program, and ValueError if it is not a language
+    model or if there is no tokenizer.
     """
 
     __slots__ = ("_adapter", "_core", "_idle", "_tokenizer")
@@ -141,7 +140,7 @@ class LLM(_Speaker):
         )
         self._tokenizer = _tokenizer(self._core, path_or_bytes, tokenizer)
         self._adapter = lora if lora is None or isinstance(lora, Adapter) else self.adapter(lora)
-        # A session whose answer is over, for the next one.
+        # A session whose answer has ended, for the next answer.
         self._idle = []
 
     @property
@@ -160,12 +159,12 @@ class LLM(_Speaker):
 
     @property
     def bos_id(self):
-        """The token that a text begins with, as the program says, or None."""
+        """The token at the beginning of a text, from the program, or None."""
         return self._core.bos_id
 
     @property
     def eos_ids(self):
-        """Tokens that end an answer, as the program says."""
+        """Tokens that end an answer, from the program."""
         return self._core.eos_ids
 
     def generate(self, prompt, *, stream=False, **options):
@@ -176,7 +175,7 @@ class LLM(_Speaker):
         return super().generate(prompt, stream=stream, **options)
 
     def adapter(self, folder, scale=1.0):
-        """Reads a LoRA adapter from the folder in which PEFT saved it. `scale` multiplies what it adds.
+        """Reads a LoRA adapter from the folder in which PEFT saved it. `scale` multiplies its effect.
 
         Raises RuntimeError for a program without a `lora_rank`, OSError for files that cannot be read, and rushlight.Error for
         adapters that are damaged, not supported, or of another model.
@@ -184,11 +183,11 @@ class LLM(_Speaker):
         return Adapter(self._core, folder, scale)
 
     def session(self, adapter=_DEFAULT):
-        """Makes a session. Any number of them shares the weights, where a backend keeps the KV cache. Each may have an `adapter` of
-        its own, or None, by default that of the model.
+        """Makes a session. If a backend keeps the KV cache, any number of sessions share the weights. Each may have its own `adapter`,
+        or None; by default it has that of the model.
 
-        Raises RuntimeError where the reference operators keep it, in memory of the program, for a second session while the
-        first lives.
+        Raises RuntimeError for a second session if the reference operators keep the cache, in memory of the program, while the first
+        session lives.
         """
         return Session(self, self._new_session(adapter))
 
@@ -201,7 +200,7 @@ class LLM(_Speaker):
         try:
             return _Session(self._core, adapter)
         except RuntimeError:
-            # There may be one session alone, which is the idle one.
+            # The program may have one session only: the idle one.
             if not self._idle:
                 raise
             self._idle.clear()
@@ -237,17 +236,17 @@ class LLM(_Speaker):
 
 
 class Session(_Speaker):
-    """A conversation with a model, which keeps what was said. `LLM.session` makes it.
+    """A conversation with a model, which keeps its tokens. `LLM.session` makes it.
 
         session = llm.session()
         session.generate("Once upon a time", max_new_tokens=16)
         beginning = session.fork()
         session.generate(" there was", max_new_tokens=16)
 
-    Threads may use a session. An answer that is no stream is whole before the next call of another thread begins.
+    Threads may share a session. An answer that is not a stream is complete before the call of another thread begins.
 
-    An error in the middle of a call makes a session unusable until `reset`, but not the model. A prompt in the middle of which
-    Ctrl-C came is there up to some token.
+    An error in the middle of a call makes a session unusable until `reset`, but not the model. After a Ctrl-C in the middle of a
+    prompt, the session has its first tokens.
     """
 
     __slots__ = ("_core", "_llm", "_lock", "_process")
@@ -260,64 +259,64 @@ class Session(_Speaker):
     def _locked(self):
         """The lock of the session."""
         if self._process != os.getpid():
-            # In the child of a fork, the threads that may have it are gone.
+            # In the child of a fork, the thread that held the lock does not exist.
             self._lock, self._process = threading.RLock(), os.getpid()
         return self._lock
 
     @property
     def tokens(self):
-        """The tokens so far: prompts, and what the model read of its answers, which is all but the last token."""
+        """The tokens so far: prompts, and the tokens of answers that the model has read, which are all but the last."""
         return self._core.tokens
 
     @property
     def position(self):
-        """The position of the next token, which is the number of those so far."""
+        """The position of the next token, which is the number of tokens so far."""
         return self._core.position
 
     @property
     def logits(self):
-        """The logits after the last token, as a `rushlight.Tensor` f32[vocabulary]; without elements where there are none."""
+        """The logits after the last token, as a `rushlight.Tensor` f32[vocabulary]; empty before the first token."""
         return self._core.logits
 
     def prefill(self, prompt):
-        """Adds a text or a list of tokens. What the tokenizer puts before a text is added at the beginning alone."""
+        """Adds a text or a list of tokens. The tokenizer's tokens before a text are added only at the beginning."""
         with self._locked():
             self._core.prefill(self._encoded(prompt))
 
     def keep_common_prefix(self, tokens):
-        """Keeps the tokens that the session and `tokens` begin with, and forgets the others. Returns their number.
+        """Keeps the common prefix of the session and `tokens`, and removes the session's other tokens. Returns the length of the prefix.
 
-        It is at most all but the last, whose logits are wanted: go on with `prefill(tokens[kept:])`. Where the model cannot go
-        back, it is 0.
+        The length is at most that of all but the last token, whose logits are needed. Continue with `prefill(tokens[kept:])`. If the
+        model cannot go back, the length is 0.
         """
         with self._locked():
             return self._core.keep_common_prefix(list(tokens))
 
     def reset(self):
-        """Forgets everything."""
+        """Removes all tokens."""
         with self._locked():
             self._core.reset()
 
     def rewind(self, position):
-        """Forgets the tokens from `position` on.
+        """Removes the tokens from `position` on.
 
-        Raises ValueError for a position that was not reached, and RuntimeError where the model cannot go back.
+        Raises ValueError for a position after the end, and RuntimeError if the model cannot go back.
         """
         with self._locked():
             self._core.rewind(position)
 
     def fork(self):
-        """Makes a session that goes on from here on its own."""
+        """Makes an independent session that continues from here."""
         with self._locked():
             return Session(self._llm, self._core.fork())
 
     def save(self):
-        """The session as bytes, for `restore` of a session with the same program."""
+        """Returns the session as bytes, for `restore` with the same program."""
         with self._locked():
             return self._core.save()
 
     def restore(self, saved):
-        """Goes on from a saved session. Raises ValueError or rushlight.Error for bytes that are none of this program."""
+        """Replaces the session by a saved one. Raises ValueError or rushlight.Error for bytes of another program."""
         with self._locked():
             self._core.restore(saved)
 
@@ -327,7 +326,7 @@ class Session(_Speaker):
     def _continuation(self, prompt, generation):
         tokens = self._encoded(prompt)
         if not tokens and self.position and not len(self.logits):
-            # They are computed again, in a session that was rewound.
+            # Their logits are computed again, after a rewind.
             last = self.position - 1
             tokens = self.tokens[last:]
             self.rewind(last)
@@ -353,7 +352,7 @@ def _tokenizer(core, source, given):
 
 
 def _core_options(options):
-    """Options as the core takes them: schemas as JSON, and models as their core."""
+    """Converts options for the core: schemas to JSON, and models to their core."""
     schema, draft = options.get("json_schema"), options.get("speculate")
     if schema is not None and not isinstance(schema, str):
         if hasattr(schema, "model_json_schema"):

@@ -1,4 +1,4 @@
-"""Text to tokens and back."""
+"""Conversion of text to tokens and back."""
 
 import json
 
@@ -15,14 +15,13 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path):
-        """Opens a tokenizer by the content of its file, or that of a folder.
+        """Opens a tokenizer. The type is detected from the content of the file or folder.
 
-        A `tokenizer.json` of Hugging Face, whose special tokens and chat template are in files beside, which are read too; a
-        model of SentencePiece; ranks of tiktoken; Mistral's `tekken.json`; a file of llama2.c; a `.gguf`; or a `.pte` that carries
-        one of these.
+        It reads a Hugging Face `tokenizer.json`, with the special tokens and the chat template in files beside it; a SentencePiece
+        model; ranks of tiktoken; Mistral's `tekken.json`; a file of llama2.c; a `.gguf`; or a `.pte` that carries one of these.
 
-        Raises OSError if a file cannot be read, ValueError if it is damaged or of an unknown kind and for a program without a
-        tokenizer, and rushlight.Error for one that is damaged.
+        Raises OSError if a file cannot be read, ValueError if it is damaged or of an unknown type and for a program without a
+        tokenizer, and rushlight.Error for a damaged program.
         """
         return cls(_Core(path))
 
@@ -36,24 +35,23 @@ class Tokenizer:
         return None if path is None else cls.load(path)
 
     def encode(self, text, add_special_tokens=True):
-        """The tokens of a text, with those that the tokenizer puts around it, such as BOS.
+        """Returns the tokens of a text, and those that the tokenizer adds around it, such as BOS.
 
-        Special tokens that the text spells are recognized either way.
+        Special tokens in the text are always recognized.
         """
         return self._core.encode(text, add_special_tokens)
 
     def decode(self, ids, skip_special_tokens=True):
-        """The text of tokens. Bytes that are no character become U+FFFD, and tokens that do not exist nothing."""
+        """Returns the text of tokens. Bytes that are not UTF-8 become U+FFFD. Unknown tokens have no text."""
         return self._core.decode(list(ids), skip_special_tokens)
 
     def apply_chat_template(self, messages, tools=None, add_generation_prompt=True, tokenize=True, **variables):
-        """The tokens of a conversation in the form that the model was trained on, or its text without `tokenize`.
+        """Returns the tokens of a conversation, by the model's chat template; without `tokenize` the text.
 
-        `messages` are dictionaries with `role` and `content`, as in OpenAI's requests, `tools` the schemas of functions, and
-        `variables` what else the template reads, such as `enable_thinking`. With `add_generation_prompt` the beginning of an
-        answer follows.
+        `messages` are dicts with `role` and `content`, as in OpenAI's requests, `tools` are the schemas of functions, and `variables`
+        are other variables of the template, such as `enable_thinking`. `add_generation_prompt` adds the beginning of an answer.
 
-        Raises ValueError where there is no template, or where it refuses the messages.
+        Raises ValueError if there is no template, or if it refuses the messages.
         """
         arguments = (json.dumps(value, allow_nan=False) for value in (messages, tools, variables))
         text = self._core.render(*arguments, add_generation_prompt)
@@ -61,21 +59,21 @@ class Tokenizer:
         return self._core.encode(text, False) if tokenize else text
 
     def id_to_token(self, id):
-        """The token as the tokenizer's file spells it; None if there is none."""
+        """Returns the token in the spelling of the tokenizer's file; None if there is none."""
         return self._core.id_to_token(id)
 
     def token_to_id(self, token):
-        """The token that is spelled like this; None if there is none."""
+        """Returns the id of a token by its spelling; None if there is none."""
         return self._core.token_to_id(token)
 
     @property
     def vocab_size(self):
-        """Number of tokens, special ones among them."""
+        """Number of tokens, including special ones."""
         return self._core.vocab_size
 
     @property
     def bos_id(self):
-        """The token that a text begins with, or None."""
+        """The token at the beginning of a text, or None."""
         return self._core.bos_id
 
     @property
