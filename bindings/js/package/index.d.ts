@@ -6,38 +6,38 @@ export type DType =
   | 'float16' | 'bfloat16' | 'float32' | 'float64' | 'complex64' | 'complex128' | 'bool';
 
 /**
- * The array of a tensor's elements. Of `bool` it is a `Uint8Array`, of `bfloat16` a `Uint16Array` of bits, of `float16` a
- * `Float16Array`, or where there is none a `Uint16Array` of bits; complex numbers are two elements each.
+ * The array of a tensor's elements: a `Uint8Array` for `bool`, a `Uint16Array` of bits for `bfloat16`, and for `float16` a
+ * `Float16Array`, or a `Uint16Array` of bits in engines without it. A complex number has two elements.
  */
 export type TypedArray =
   | Uint8Array | Int8Array | Int16Array | Int32Array | BigInt64Array | Uint16Array | Uint32Array | BigUint64Array
   | Float32Array | Float64Array;
 
-/** What can be drawn, or pixels as RGBA bytes. */
+/** An image that a canvas can draw, or pixels as RGBA bytes. */
 export type ImageSource =
   | { data: Uint8ClampedArray | Uint8Array; width: number; height: number }
   | Global<'HTMLImageElement'> | Global<'SVGImageElement'> | Global<'HTMLVideoElement'> | Global<'HTMLCanvasElement'>
   | Global<'ImageBitmap'> | Global<'OffscreenCanvas'> | Global<'VideoFrame'>;
 
-/** A class of pages, where the program knows these. */
+/** A class that exists in web pages, if the types of the program include it. */
 type Global<Name extends string> = typeof globalThis extends { [name in Name]: { prototype: infer T } } ? T : never;
 
 export interface ImageOptions {
-  /** Height and width that the image is resized to, which needs a browser's canvas. By default its own. */
+  /** Height and width after resizing, which needs a browser's canvas. By default the image is not resized. */
   size?: readonly [number, number];
   /** 3 for RGB (the default), 1 for luma. */
   channels?: 1 | 3;
   /** `nchw` by default: shape `[1, channels, height, width]`. */
   layout?: 'nchw' | 'nhwc';
-  /** What becomes of the values 0 to 1 of a channel: `none` by default, `symmetric` is -1 to 1. */
+  /** The normalization of channels with values from 0 to 1: `none` by default; `symmetric` maps them to -1 to 1. */
   normalize?: 'none' | 'imagenet' | 'symmetric' | { mean: readonly number[]; std: readonly number[] };
-  /** `float32` by default; as `uint8` the bytes are as they are. */
+  /** `float32` by default; `uint8` keeps the bytes. */
   dtype?: 'float32' | 'uint8';
 }
 
 /** A row-major tensor. */
 export class Tensor {
-  /** A tensor over an array, which is not copied. Throws a RushlightError if type, shape and array do not fit. */
+  /** A tensor over an array, which is not copied. Throws a RushlightError if type, shape and array do not match. */
   constructor(dtype: DType, data: TypedArray | Uint8ClampedArray, shape: readonly number[]);
   /** A tensor of numbers, converted to `dtype`: by default the type of the array, and `float32` for plain arrays. */
   static from(data: ArrayLike<number | bigint | boolean> | TypedArray, shape?: readonly number[], dtype?: DType): Tensor;
@@ -59,14 +59,14 @@ export class Tensor {
   [Symbol.dispose](): void;
 }
 
-/** What an input may be. An array has the shape of the input, if that is fixed, and else one dimension. */
+/** An input. An array has the shape of the input if that is static, and one dimension otherwise. */
 export type Value = Tensor | TypedArray | number | bigint | boolean | string | null;
 export type Input = Value | undefined | readonly Input[] | { readonly [name: string]: Input };
 
-/** What a call returns: values in the containers of the exported function. */
+/** The result of a call: values in the containers of the exported function. */
 export type Output = any;
 
-/** Where bytes come from: a URL, in Node.js also a path, or what holds them. */
+/** The source of a file: a URL, a path (in Node.js), or an object with the bytes. */
 export type Source =
   | string | URL | ArrayBuffer | ArrayBufferView | Blob | Response | ReadableStream<Uint8Array> | AsyncIterable<Uint8Array>;
 
@@ -78,29 +78,29 @@ export interface Progress {
 }
 
 /**
- * Where the library runs. `auto`, the default, is the native library in Node.js where its package is installed, and else WebAssembly;
- * the environment variable `RUSHLIGHT_ENGINE` sets what it is. `native` is an error where the native library cannot be used.
+ * The engine: the native library or WebAssembly. `auto`, the default, is the native library in Node.js if its package is installed, and
+ * WebAssembly otherwise; the environment variable `RUSHLIGHT_ENGINE` overrides it. `native` is an error if the native library cannot be
+ * used.
  */
 export type Engine = 'auto' | 'native' | 'wasm';
 
 export interface LoadOptions {
   engine?: Engine;
   /**
-   * Run on a thread of its own: true by default in pages, else false. It ends with `dispose`, and its memory with it. Calls of the
-   * native library that take long run on other threads, so that it needs no worker.
+   * Run in a worker: true by default in pages, false elsewhere. `dispose` ends the worker and frees its memory. The native library needs
+   * no worker: its long calls run on other threads.
    */
   worker?: boolean;
   /**
-   * How many threads a call may use: 1 by default. More need memory that threads share, which pages have in workers once they are
-   * isolated from other origins, and Node.js always; elsewhere there is one, as `Module.threads` says. WebAssembly has no more of them
-   * than the machine runs at once.
+   * Maximum threads of a call; 1 by default. More need memory that threads share: Node.js has it, and workers of pages that are isolated
+   * from other origins. Elsewhere a call uses one thread: see `Module.threads`. WebAssembly uses at most one thread for each processor.
    */
   threads?: number;
   /** Called with each part of a file that is read. */
   progress?: (progress: Progress) => void;
-  /** Keep files of URLs in the browser's cache, and take them from there without asking the server again. False by default. */
+  /** Keep files from URLs in the browser's cache, and read them from there without asking the server again. False by default. */
   cache?: boolean;
-  /** Files of weights (`.ptd`) that the program does not hold. */
+  /** The `.ptd` files with weights of the program. */
   data?: Source | readonly Source[];
   // Generated from the table of options by `UPDATE_DOCS=1 cargo test -p rushlight-cli --test it bindings`.
   /** The way to load files into memory: read whole, mapped, or mapped and locked; mmap by default. */
@@ -120,8 +120,8 @@ export interface LoadOptions {
 
 export interface RunOptions {
   /**
-   * Hand the buffers of inputs over to the worker or the native library, which detaches them, instead of copying them. A buffer that
-   * Node.js cannot detach, as that of a large result, is copied.
+   * Transfer the buffers of inputs to the worker or the native library instead of copying them. This detaches them. A buffer that Node.js
+   * cannot detach, such as that of a large result, is copied.
    */
   transfer?: boolean;
 }
@@ -129,13 +129,13 @@ export interface RunOptions {
 export interface ValueInfo {
   name?: string;
   kind: 'tensor' | 'int' | 'double' | 'bool' | 'string' | 'none' | 'list';
-  /** The value that the export fixed, of an input that is not a tensor. */
+  /** The value that the export fixed, for an input that is not a tensor. */
   value?: number | bigint | boolean | string | null;
   dtype?: string;
-  /** Upper bounds where sizes are dynamic. */
+  /** The sizes; upper bounds for dynamic ones. */
   shape?: number[];
   isDynamic?: boolean;
-  /** The sizes that each dimension may have, such as `1..=8`, where the program says them. */
+  /** The allowed sizes of each dimension, such as `1..=8`, if the program has them. */
   ranges?: string[];
   nbytes?: number;
 }
@@ -153,7 +153,7 @@ export interface MethodMeta {
 
 /** The time of one step of a method. */
 export interface StepTime {
-  /** The operator; of what was compiled for a backend, the kind of the step. */
+  /** The operator, or the kind of a backend's step. */
   name: string;
   /** The instruction of the method. */
   instruction: number;
@@ -172,9 +172,9 @@ export class Module {
   readonly methods: string[];
   /** The threads that a call uses. */
   readonly threads: number;
-  /** What it runs with: the native library, or the WebAssembly module, by the instructions that it has, or threads. */
+  /** The engine: the native library, or a WebAssembly module, named by its instructions or by `threads`. */
   readonly variant: 'native' | 'baseline' | 'simd' | 'relaxed' | 'threads';
-  /** What the program says of a method; `forward` by default. */
+  /** The description of a method in the program; `forward` by default. */
   meta(method?: string): MethodMeta;
   /** Runs `forward`: inputs are by name in an object, or in order in an array. */
   forward(inputs?: Input, options?: RunOptions): Promise<Output>;
@@ -217,7 +217,7 @@ export interface CompileOptions {
   /** Give a language model a second method, which accepts LoRA adapters up to this rank. */
   loraRank?: number;
   // End of the generated options.
-  /** Inputs of calls, in order, that ranges of activations are taken from; each with its shape. */
+  /** The inputs of calls, in order, from which the ranges of activations are measured; each with its shape. */
   calibration?: readonly (Tensor | readonly Tensor[])[];
   worker?: boolean;
   progress?: (progress: Progress) => void;
@@ -225,21 +225,21 @@ export interface CompileOptions {
   signal?: AbortSignal;
 }
 
-/** Compiles the `.pt2` file that `torch.export.save` wrote to the bytes of a `.pte` file. */
+/** Compiles a `.pt2` file of `torch.export.save` to the bytes of a `.pte` file. */
 export function compile(source: Source, options?: CompileOptions): Promise<Uint8Array>;
 
 export interface LanguageModelOptions {
   engine?: Engine;
-  /** How many threads the native library may use: as many as the machine runs at once by default. WebAssembly uses one. */
+  /** Maximum threads of the native library; by default one for each processor. WebAssembly uses one. */
   threads?: number;
-  /** The tokenizer's file, such as `tokenizer.json`, of a program that carries none. */
+  /** The tokenizer's file, such as `tokenizer.json`, for a program without one. */
   tokenizer?: Source;
-  /** Run on a thread of its own: true by default in pages, else false. */
+  /** Run in a worker: true by default in pages, false elsewhere. */
   worker?: boolean;
   progress?: (progress: Progress) => void;
-  /** Keep files of URLs in the browser's cache. */
+  /** Keep files from URLs in the browser's cache. */
   cache?: boolean;
-  /** Files of weights (`.ptd`) that the program does not hold. */
+  /** The `.ptd` files with weights of the program. */
   data?: Source | readonly Source[];
   /** The folder of a LoRA adapter as PEFT saves it, for a model that was compiled with a `loraRank`. Only the native library reads it. */
   lora?: string;
@@ -259,7 +259,7 @@ export interface LanguageModelOptions {
   signal?: AbortSignal;
 }
 
-/** Options of an answer, with the defaults of all languages. */
+/** Options of an answer, with the same defaults in all languages. */
 export interface GenerateOptions {
   // Generated from the table of options by `UPDATE_DOCS=1 cargo test -p rushlight-cli --test it bindings`.
   /** Maximum number of tokens to generate; by default as many as fit in the context. */
@@ -319,11 +319,11 @@ export interface GenerateOptions {
   /** Maximum number of tokens to guess at a time. By default 8. */
   draftMax?: number;
   // End of the generated options.
-  /** Ends the answer with an error. The session keeps what it has read. */
+  /** Ends the answer with an error. The session keeps its tokens. */
   signal?: AbortSignal;
 }
 
-/** A message of a conversation, with what else the chat template reads. */
+/** A message of a conversation, with other fields that the chat template reads. */
 export interface Message {
   role: string;
   content: unknown;
@@ -331,19 +331,19 @@ export interface Message {
 }
 
 export interface ChatOptions extends GenerateOptions {
-  /** Functions that the model may call, as its chat template takes them. */
+  /** Functions that the model may call, in the form of its chat template. */
   tools?: readonly unknown[];
   /** Other variables of the chat template, such as `enable_thinking`. */
   variables?: { readonly [name: string]: unknown };
 }
 
 export interface Usage {
-  /** Tokens of the prompt, without those that the session had already. */
+  /** Tokens of the prompt, without those that the session already had. */
   promptTokens: number;
   generatedTokens: number;
-  /** Milliseconds in which the model read the prompt. */
+  /** Milliseconds of reading the prompt. */
   prefillMs: number;
-  /** Tokens of the answer that the model read, and the milliseconds. */
+  /** Tokens of the answer that the model has read, and the milliseconds. */
   decodedTokens: number;
   decodeMs: number;
   finishReason: 'stop' | 'length' | 'cancelled';
@@ -356,7 +356,7 @@ export interface TokenLogprob {
   top: { token: number; logprob: number }[];
 }
 
-/** An answer, which is generated as it is read. Its texts are iterated over once; leaving the loop ends the answer. */
+/** An answer, which is generated while it is read. Iterate over its texts once. Leaving the loop ends the answer. */
 export interface Answer extends AsyncIterable<string> {
   /** The whole text. */
   text(): Promise<string>;
@@ -368,51 +368,51 @@ export interface Answer extends AsyncIterable<string> {
   readonly usage: Usage | null;
 }
 
-/** One conversation: the tokens so far, and the model's KV cache of them. */
+/** One conversation: the tokens so far, and their KV cache. */
 export interface Session {
-  /** The number of tokens that it has read. */
+  /** The number of its tokens. */
   position(): Promise<number>;
   /** Adds a prompt, a text or tokens, and answers it. */
   generate(prompt?: string | ArrayLike<number>, options?: GenerateOptions): Answer;
-  /** Answers a conversation by the model's chat template. What the session has of it already is not read again. */
+  /** Answers a conversation by the model's chat template. The session reads only the messages that it does not have. */
   chat(messages: readonly Message[], options?: ChatOptions): Answer;
-  /** Reads tokens, and returns the logits of the one behind them. */
+  /** Reads tokens, and returns the logits of the next one. */
   prefill(tokens: ArrayLike<number>): Promise<Float32Array>;
-  /** Forgets everything. It also makes a session usable whose last call failed. */
+  /** Removes all tokens. A session whose last call failed can then be used again. */
   reset(): Promise<void>;
-  /** Forgets what is behind the first `position` tokens. */
+  /** Removes all but the first `position` tokens. */
   rewind(position: number): Promise<void>;
-  /** Makes a session that has read the same and goes on by itself. */
+  /** Makes an independent session with the same tokens. */
   fork(): Promise<Session>;
   dispose(): Promise<void>;
 }
 
 /** A language model with its tokenizer. Needs an engine with vector instructions, as all browsers have since 2023. */
 export class LanguageModel {
-  /** Loads a `.pte` file that `rushlight compile` or ExecuTorch made of a language model. */
+  /** Loads the `.pte` file of a language model, from `rushlight compile` or ExecuTorch. */
   static load(source: Source, options?: LanguageModelOptions): Promise<LanguageModel>;
   /** The maximum number of tokens of a session. */
   readonly contextLength: number;
   readonly vocabularySize: number;
   readonly hasChatTemplate: boolean;
   readonly variant: 'native' | 'simd' | 'relaxed';
-  /** The tokens of a text, with those that it begins and ends with unless `special` is false. */
+  /** The tokens of a text, with those that begin and end it unless `special` is false. */
   encode(text: string, options?: { special?: boolean }): Promise<Uint32Array>;
   /** The text of tokens, without special ones unless `special` is true. */
   decode(tokens: ArrayLike<number>, options?: { special?: boolean }): Promise<string>;
-  /** The text that the chat template makes of messages. It has its special tokens: encode it without others. */
+  /** The text of messages by the chat template. It contains the special tokens, so encode it with `special` false. */
   chatPrompt(
     messages: readonly Message[],
     options?: { tools?: readonly unknown[]; variables?: { readonly [name: string]: unknown }; addGenerationPrompt?: boolean },
   ): Promise<string>;
-  /** Makes a session, which has read nothing yet. */
+  /** Makes an empty session. */
   session(): Promise<Session>;
   /** Frees the memory. */
   dispose(): void;
   [Symbol.dispose](): void;
 }
 
-/** Text to tokens and back, without a model, on this thread. */
+/** A tokenizer without a model, on this thread. */
 export class Tokenizer {
   /** Loads a tokenizer's file, such as `tokenizer.json`. */
   static load(
@@ -426,16 +426,16 @@ export class Tokenizer {
   [Symbol.dispose](): void;
 }
 
-/** What went wrong. `message` is the whole text. */
+/** An error of the library. `message` is the whole text. */
 export class RushlightError extends Error {
-  /** ExecuTorch's number of the condition. */
+  /** ExecuTorch's error code. */
   readonly code: number;
   readonly codeName: string;
-  /** Where it went wrong. */
+  /** The place of the error. */
   readonly site: string | null;
   readonly expected: string | null;
   readonly got: string | null;
-  /** What to do about it. */
+  /** A hint: how to mend the error. */
   readonly hint: string | null;
   /** The operators that the program needs and the library lacks. */
   readonly missingOperators: string[];

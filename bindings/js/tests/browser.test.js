@@ -95,7 +95,7 @@ test('in Chromium', { skip: !CHROMIUM && 'NOT RUN: there is no Chromium' }, asyn
   }
 
   await t.test('operators', async () => {
-    // Those of Node.js run the same code.
+    // The tests in Node.js run the same code.
     const step = isWhole ? 1 : 101;
     let count = 0;
     for (const family of await readdir(OPERATORS)) {

@@ -1,4 +1,4 @@
-// Where the elements of tensors are: no call copies those that are in WebAssembly's memory.
+// Calls do not copy tensors that are in WebAssembly's memory.
 
 import assert from 'node:assert/strict';
 import { join } from 'node:path';

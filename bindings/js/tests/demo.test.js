@@ -90,7 +90,7 @@ test('the demo page', { skip: !CHROMIUM && 'NOT RUN: there is no Chromium' }, as
     const legend = await page.locator('#segment .legend').innerText();
     assert.match(legend, /7/);
     assert.match(legend, /0 ·/);
-    // Of the last stroke.
+    // The result of the last stroke.
     await page.waitForTimeout(1000);
     await photograph('segment');
   });

@@ -12,7 +12,7 @@ const { LanguageModel, Tokenizer } = rushlight;
 const FOLDER = join(root, 'tests/decoders/llama');
 const json = async name => JSON.parse(await readFile(join(FOLDER, name), 'utf8'));
 const { prompt, greedy } = await json('text.json');
-// What its tests generate goes on after the token that ends an answer.
+// Its tests generate tokens after the one that ends an answer.
 const options = { temperature: 0, maxNewTokens: greedy.length, ignoreEos: true };
 const file = languageModel();
 

@@ -1,4 +1,4 @@
-// The native library in Node.js: how it is found, and what it does besides what both engines do.
+// The native library in Node.js: how it is found, and features that WebAssembly lacks.
 
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
@@ -250,7 +250,7 @@ test('every export of the addon catches panics', () => {
 test('a defect breaks its own program alone', async () => {
   const { NativeLibrary } = await import(pathToFileURL(join(packageFolder, 'lib/native.js')).href);
   const library = new NativeLibrary({});
-  // As the addon reports a panic.
+  // The report of a panic by the addon.
   const panic = () => Object.assign(new Error(), { defect: 'index out of bounds' });
   await assert.rejects(library.call(() => Promise.reject(panic())), { codeName: 'Internal', got: 'index out of bounds' });
   assert.throws(() => library.call(() => 1), { codeName: 'InvalidState' });

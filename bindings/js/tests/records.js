@@ -1,4 +1,4 @@
-// Values as records have them, in Node.js and in pages.
+// Recorded values, in Node.js and in pages.
 
 const ARRAYS = {
   uint8: Uint8Array,

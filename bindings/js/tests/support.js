@@ -1,4 +1,4 @@
-// What the tests share: the package under test, and recorded calls.
+// Shared code of the tests: the package under test, and recorded calls.
 
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
@@ -40,17 +40,17 @@ export function languageModel() {
 
 export const { value, checkNear, checkOperators } = records(rushlight);
 
-/** The folder with cases of operators, a file a family. */
+/** The folder with the operator cases: a file for each family. */
 export const OPERATORS = process.env.RUSHLIGHT_OPERATORS;
 
-/** Of nearly 24,000 cases, most are written and of known types. */
+/** Minimum number of operator cases that run. Some of nearly 24,000 are not written to files, or have types without an array. */
 export const MIN_OPERATORS = 8000;
 
-/** Two matrices of small integers for `matmul.pt2`, which multiplies them, and what a loop gives. */
+/** Two matrices of small integers for `matmul.pt2`, and their product from a loop. */
 export function matrices() {
   const size = 96;
-  const of = step => Float32Array.from({ length: size * size }, (_, at) => ((at * step) % 13) - 6);
-  const [x, y] = [of(5), of(7)];
+  const matrix = step => Float32Array.from({ length: size * size }, (_, at) => ((at * step) % 13) - 6);
+  const [x, y] = [matrix(5), matrix(7)];
   const product = Float32Array.from({ length: size * size }, (_, at) => {
     const [row, column] = [Math.floor(at / size), at % size];
     return Array.from({ length: size }, (_, k) => x[row * size + k] * y[k * size + column]).reduce((a, b) => a + b);
@@ -58,7 +58,7 @@ export function matrices() {
   return { x, y, product };
 }
 
-/** Recorded calls: of each program the path of its record. */
+/** The paths of all records of programs. */
 export async function recordPaths() {
   const folder = join(root, 'tests/corpus');
   const found = [];
@@ -78,7 +78,7 @@ export async function record(path) {
   return { ...read, program: file(read.program), data: (read.data ?? []).map(file) };
 }
 
-/** The logits of the digits as every binding computes them where nothing is lowered, as integers. */
+/** The logits of the digits without lowering, as integers of their bits. All bindings compute the same. */
 export async function recordedBits() {
   const bytes = Uint8Array.from(await readFile(join(root, 'tests/same_numbers/digits.bin')));
   return [...new Uint32Array(bytes.buffer)];

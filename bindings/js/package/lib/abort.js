@@ -1,4 +1,4 @@
-// Ending what is loaded early.
+// Ends loading early.
 
 import { failure } from './errors.js';
 
@@ -6,7 +6,7 @@ export function aborted(signal) {
   return failure('InvalidState', 'loading was aborted', { cause: signal.reason });
 }
 
-/** Returns the result of `load`, or fails when the signal aborts: a result that comes later is handed to `drop`. */
+/** Returns the result of `load`, or fails when the signal aborts. `drop` gets a result that comes later. */
 export function abortable(signal, load, drop = () => {}) {
   if (!signal) {
     return load();

@@ -23,8 +23,8 @@ function packageName() {
 let found;
 
 /**
- * The addon, or null for WebAssembly. `auto` is what the environment variable `RUSHLIGHT_ENGINE` says, and else the addon where there
- * is one. One that cannot be used is an error for `native`, and a warning otherwise.
+ * The addon, or null for WebAssembly. `auto` is the engine in the environment variable `RUSHLIGHT_ENGINE`, or else the addon if there is
+ * one. An addon that cannot be used is an error for `native`, and a warning otherwise.
  */
 export async function addonFor(engine = 'auto') {
   const wanted = engine === 'auto' && isNode ? (process.env.RUSHLIGHT_ENGINE || engine) : engine;
@@ -47,7 +47,7 @@ export async function addonFor(engine = 'auto') {
   return outcome.addon ?? null;
 }
 
-/** The addon, or why there is none: an error, and whether it is one of the installation. */
+/** The addon, or the error that prevents it, and true if the installation causes it. */
 async function find() {
   const { createRequire } = await import('node:module');
   const require = createRequire(import.meta.url);

@@ -4,7 +4,7 @@ import { acquire } from './engine.js';
 import { named } from './options.js';
 import { open } from './source.js';
 
-/** As `compile`, of `samples` that were encoded. */
+/** Like `compile`, with encoded `samples`. */
 export async function compileHere(source, { method = 'forward', engine, samples, progress, cache, signal, ...options }) {
   const instance = await acquire('compile', { engine });
   let opened;

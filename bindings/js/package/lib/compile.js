@@ -1,4 +1,4 @@
-// Exported models to programs, on this thread or in a worker.
+// Compiles exported models to programs, on this thread or in a worker.
 
 import { abortable } from './abort.js';
 import { compileHere } from './compilation.js';

@@ -24,7 +24,7 @@ const TYPES = {
   uint64: [29, BigUint64Array],
 };
 
-/** The number, the class of arrays and the count of their elements for one of the tensor's. */
+/** The number of a type, its class of arrays, and the count of array elements for a tensor element. */
 export function typeOf(dtype) {
   if (!Object.hasOwn(TYPES, dtype)) {
     const expected = Object.keys(TYPES).join(', ');
@@ -38,7 +38,7 @@ export function nameOf(code) {
   return Object.keys(TYPES).find(name => TYPES[name][0] === code);
 }
 
-/** The element type of an array that is given without one. */
+/** The default element type of an array. */
 export function dtypeOf(array) {
   if (array instanceof Uint8ClampedArray) {
     return 'uint8';

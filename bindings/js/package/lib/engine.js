@@ -1,4 +1,4 @@
-// Where the library runs: natively in Node.js, if it is installed, or in WebAssembly.
+// The choice of the engine: the native library in Node.js, if it is installed, or WebAssembly.
 
 import { addonFor } from './addon.js';
 import { Instance } from './instance.js';
@@ -10,7 +10,7 @@ export async function acquire(kind, { engine } = {}) {
   return addon ? new NativeLibrary(addon) : Instance.acquire(kind);
 }
 
-/** True if a thread is to be started for WebAssembly: the native library has its own. */
+/** True if WebAssembly runs in a worker. The native library has its own threads. */
 export async function needsWorker(worker, engine) {
   return worker && !(await addonFor(engine));
 }

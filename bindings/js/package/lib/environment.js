@@ -1,4 +1,4 @@
-// What differs between browsers and Node.js.
+// Differences between browsers and Node.js.
 
 export const isNode = globalThis.process?.versions?.node !== undefined && globalThis.window === undefined;
 
@@ -8,12 +8,12 @@ export const isPage = globalThis.window !== undefined && globalThis.document !==
 /** True where instances can share memory: in Node.js, and in pages that are isolated from other origins. */
 export const hasThreads = typeof SharedArrayBuffer !== 'undefined' && (isNode || globalThis.crossOriginIsolated === true);
 
-/** True for memory that other threads of JavaScript write. */
+/** True for memory that other JavaScript threads may write. */
 export function isShared(buffer) {
   return typeof SharedArrayBuffer !== 'undefined' && buffer instanceof SharedArrayBuffer;
 }
 
-/** How many threads the machine runs at once. */
+/** The number of processors. */
 export async function availableThreads() {
   if (isNode) {
     const { availableParallelism } = await import('node:os');
@@ -23,8 +23,8 @@ export async function availableThreads() {
 }
 
 /**
- * Starts the worker that `make` makes of the class for it: calls `receive` with the messages that come back, and `fail` with each error
- * that the thread does not catch.
+ * Starts a worker. `make` gets the class of workers and returns one. Calls `receive` with its messages, and `fail` with each error that it
+ * does not catch.
  */
 export async function startWorker(make, receive, fail) {
   if (isNode) {
@@ -44,7 +44,7 @@ export async function startWorker(make, receive, fail) {
   return worker;
 }
 
-/** In a worker: the messages that the thread which started it exchanges with it. */
+/** In a worker: exchanges messages with the thread that started it. */
 export async function parent() {
   if (isNode) {
     const { parentPort } = await import('node:worker_threads');

@@ -1,6 +1,6 @@
-// The errors of the package: what went wrong, where, what was expected, what came, and what to do about it.
+// The errors of the package: message, place, expected and actual values, and a hint.
 
-/** ExecuTorch's numbers of the conditions that JavaScript itself finds. */
+/** ExecuTorch's codes of the errors that JavaScript code finds. */
 const CODES = { Internal: 1, InvalidState: 2, NotSupported: 16, InvalidArgument: 18, NotFound: 32, AccessFailed: 34 };
 
 export class RushlightError extends Error {
@@ -17,7 +17,7 @@ export class RushlightError extends Error {
   }
 }
 
-/** An error that JavaScript found. Its text has the form of the library's. */
+/** An error that JavaScript code found, with a text in the form of the library's. */
 export function failure(codeName, headline, { cause, ...fields } = {}) {
   const lines = ['site', 'expected', 'got', 'hint'].filter(name => fields[name] != null).map(name => {
     const label = { site: 'at', hint: 'help' }[name] ?? name;
@@ -28,7 +28,7 @@ export function failure(codeName, headline, { cause, ...fields } = {}) {
   return new RushlightError({ code, codeName, message, ...fields }, cause && { cause });
 }
 
-/** The fields of an error, as they cross from a worker. */
+/** The fields of an error, for messages between threads. */
 export function fieldsOf(error) {
   if (error instanceof RushlightError) {
     const { message, code, codeName, site, expected, got, hint, missingOperators } = error;

@@ -2,7 +2,7 @@
 
 import { open } from './source.js';
 
-/** Calls `use` with the bytes of all sources, which it takes over. What is damaged is fetched again the next time. */
+/** Calls `use` with the bytes of all sources, and transfers their ownership. A damaged file is fetched again the next time. */
 export async function withFiles(instance, sources, { progress, cache, signal }, use) {
   const opened = [];
   const handles = [];

@@ -9,7 +9,7 @@ const NORMALIZATIONS = {
   symmetric: { mean: [0.5, 0.5, 0.5], std: [0.5, 0.5, 0.5] },
 };
 
-/** Weights of luma of ITU-R BT.601 in 1/65536, as Pillow's mode `L` has and rounds them. */
+/** Luma weights of ITU-R BT.601 in units of 1/65536, as in Pillow's mode `L`. */
 const LUMA = [19595, 38470, 7471];
 
 /** The elements of an image, 0 to 1 before they are normalized. */
@@ -50,7 +50,7 @@ function normalization(name) {
   return NORMALIZATIONS[name];
 }
 
-/** The pixels in a size `[height, width]`, by default its own. */
+/** The pixels of an image, resized to `[height, width]` if that is given. */
 function rgba(source, size) {
   const width = source.videoWidth ?? source.displayWidth ?? source.naturalWidth ?? source.width;
   const height = source.videoHeight ?? source.displayHeight ?? source.naturalHeight ?? source.height;

@@ -6,7 +6,7 @@ import { failure } from './errors.js';
 import { Library } from './library.js';
 import { Tensor } from './tensor.js';
 
-/** Instances that are kept for the next program, and the largest memory that one may have, which never shrinks. */
+/** Maximum number of instances that are kept for later programs, and their maximum memory, because memory never shrinks. */
 const MAX_IDLE = 2;
 const MAX_IDLE_BYTES = 32 << 20;
 
@@ -34,7 +34,7 @@ const LLM = {
 };
 const FILES = { run: RUN, compile: COMPILE, llm: LLM };
 
-/** The module for this engine: the instructions that it has, and threads if there are to be some. */
+/** The variant of the module: for the instructions of this engine, or with threads. */
 export function variant(threads = 1) {
   if (threads > 1 && canThread()) {
     return 'threads';
@@ -45,12 +45,12 @@ export function variant(threads = 1) {
   return WebAssembly.validate(new Uint8Array(SIMD)) ? 'simd' : 'baseline';
 }
 
-/** True where several threads can compute: a page must not wait for them. */
+/** True if several threads can compute. The thread of a page cannot, because it must not wait for others. */
 function canThread() {
   return hasThreads && !isPage && WebAssembly.validate(new Uint8Array(SIMD));
 }
 
-// What is compiled once for all instances, by kind and variant.
+// Compiled modules, by kind and variant, which all instances share.
 const compiled = new Map();
 const idle = { run: [], compile: [], llm: [] };
 
@@ -81,7 +81,7 @@ export class Instance extends Library {
   #kind;
   #workers;
 
-  /** An instance for a program, or for what compiles it. Only those of the variant `threads` have more than one. */
+  /** An instance for a program or a compilation. Only the variant `threads` has more than one thread. */
   static async acquire(kind, { threads: wanted = 1, variant: name = variant(wanted) } = {}) {
     const files = FILES[kind];
     const chosen = files[name] ? name : 'simd';
@@ -127,7 +127,7 @@ export class Instance extends Library {
     return { got: this.api.panicMessage() || error.message, hint };
   }
 
-  /** Frees an object. Those of a broken instance may be in use for ever, and go away with it. */
+  /** Frees an object. Objects of a broken instance may still be in use, and are freed with the instance. */
   free(object) {
     if (this.isBroken) {
       object?.__destroy_into_raw();
@@ -136,7 +136,7 @@ export class Instance extends Library {
     }
   }
 
-  /** Copies a part to where the library reads it. */
+  /** Copies a part to the memory of the library. */
   put(bytes, size, part, at) {
     new Uint8Array(this.memory.buffer, bytes.address, size).set(part, at);
   }
@@ -181,7 +181,7 @@ export class Instance extends Library {
     tensor.free();
   }
 
-  /** Gives it back when nothing of the program is left in it. */
+  /** Releases the instance for other programs. It must not hold objects of this one. */
   release() {
     const free = idle[this.#kind];
     if (!this.isBroken && free.length < MAX_IDLE && this.memory.buffer.byteLength <= MAX_IDLE_BYTES) {
@@ -197,7 +197,7 @@ const makeThread = isNode
   ? Worker => new Worker(new URL('./thread.js', import.meta.url))
   : () => new Worker(new URL('./thread.js', import.meta.url), { type: 'module' });
 
-/** Starts threads, which wait in the instance for work; all or none. */
+/** Starts threads, which wait in the instance for work. Starts none if one fails. */
 async function startThreads(count, module, memory) {
   const threads = Array.from({ length: count }, () => startThread(module, memory));
   try {
@@ -221,7 +221,7 @@ function startThread(module, memory) {
       worker.postMessage({ module, memory });
     }, fail);
   }).then(worker => {
-    // A program of Node.js ends all the same.
+    // The threads do not keep a Node.js process alive.
     worker.unref?.();
     return worker;
   });

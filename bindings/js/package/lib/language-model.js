@@ -13,7 +13,7 @@ export class LanguageModel {
   #end;
   #description;
 
-  /** Loads a `.pte` file that is a language model. */
+  /** Loads the `.pte` file of a language model. */
   static async load(source, { worker = isPage, engine, data = [], ...options } = {}) {
     const given = { ...options, data: Array.isArray(data) ? data : [data] };
     const model = new LanguageModel();
@@ -33,7 +33,7 @@ export class LanguageModel {
     return model;
   }
 
-  /** Positions of the KV cache: a session has at most as many tokens. */
+  /** Positions of the KV cache, the maximum number of tokens of a session. */
   get contextLength() {
     return this.#description.contextLength;
   }
@@ -58,13 +58,13 @@ export class LanguageModel {
     return this.#ask('decode', Uint32Array.from(tokens), !special);
   }
 
-  /** The text that the chat template makes of messages. It has its special tokens: encode it without others. */
+  /** The text of messages by the chat template. It contains the special tokens, so encode it with `special` false. */
   chatPrompt(messages, { tools = null, variables = {}, addGenerationPrompt = true } = {}) {
     const texts = [messages, tools, variables].map(value => JSON.stringify(value));
     return this.#ask('chatPrompt', ...texts, addGenerationPrompt);
   }
 
-  /** Makes a session, which has read nothing yet. */
+  /** Makes an empty session. */
   async session() {
     const id = await this.#ask('session');
     return new Session(this, (...args) => this.#ask(...args), id, this.#description.prefillPart);
@@ -103,29 +103,29 @@ class Session {
     this.#part = part;
   }
 
-  /** The number of tokens that it has read. */
+  /** The number of its tokens. */
   position() {
     return this.#ask('position', this.#id);
   }
 
-  /** Forgets everything. It also makes a session usable whose last call failed. */
+  /** Removes all tokens. A session whose last call failed can then be used again. */
   reset() {
     this.#answer = null;
     return this.#ask('reset', this.#id);
   }
 
-  /** Forgets what is behind the first tokens. */
+  /** Removes all but the first tokens. */
   rewind(position) {
     this.#answer = null;
     return this.#ask('rewind', this.#id, position);
   }
 
-  /** Makes a session that has read the same and goes on by itself. */
+  /** Makes an independent session with the same tokens. */
   async fork() {
     return new Session(this.#model, this.#ask, await this.#ask('fork', this.#id), this.#part);
   }
 
-  /** Reads tokens, and returns the logits of the one behind them. */
+  /** Reads tokens, and returns the logits of the next one. */
   prefill(tokens) {
     this.#answer = null;
     return this.#ask('prefill', this.#id, Uint32Array.from(tokens));
@@ -141,7 +141,7 @@ class Session {
     });
   }
 
-  /** Answers a conversation. What the session has of it already is not read again. */
+  /** Answers a conversation. The session reads only the messages that it does not have. */
   chat(messages, { tools, variables, ...options } = {}) {
     return this.#respond(options, async goesOn => {
       const text = await this.#model.chatPrompt(messages, { tools, variables });
@@ -202,7 +202,7 @@ class Session {
   }
 }
 
-/** An answer, which is generated as it is read: its texts are iterated over once. */
+/** An answer, which is generated while it is read. Iterate over its texts once. */
 class Answer {
   #steps;
   #tokens = [];
@@ -223,7 +223,7 @@ class Answer {
     return this.#logprobs;
   }
 
-  /** Counts, times and the reason of the end; null before it. */
+  /** Counts, times and the reason of the end; null before the end. */
   get usage() {
     return this.#usage;
   }

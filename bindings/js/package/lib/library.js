@@ -1,8 +1,8 @@
-// Calls of the library, wherever it runs.
+// Calls of the library, in either engine.
 
 import { failure, RushlightError } from './errors.js';
 
-/** What programs, language models and compilations call the library through. A defect breaks it for its program, and only that. */
+/** The interface of programs, language models and compilations to the library. A panic or trap breaks only the program that causes it. */
 export class Library {
   #isBroken = false;
 
@@ -14,7 +14,7 @@ export class Library {
     return this.#isBroken;
   }
 
-  /** Calls the library. What returns a promise fails with the same errors. */
+  /** Calls the library. A promise that the call returns fails with the same errors. */
   call(act) {
     if (this.#isBroken) {
       throw failure('InvalidState', 'an earlier error broke the module', { hint: 'load it again' });

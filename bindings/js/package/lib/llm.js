@@ -1,4 +1,4 @@
-// A loaded language model on this thread. Sessions and answers have numbers, which cross to other threads.
+// A loaded language model on this thread. Sessions and answers have numbers, so that other threads can refer to them.
 
 import { acquire } from './engine.js';
 import { failure } from './errors.js';

@@ -44,12 +44,12 @@ export class Module {
     return this.#threads;
   }
 
-  /** What it runs with: `native`, or the WebAssembly module: `baseline`, `simd`, `relaxed` or `threads`. */
+  /** The engine: `native`, or the variant of the WebAssembly module: `baseline`, `simd`, `relaxed` or `threads`. */
   get variant() {
     return this.#variant;
   }
 
-  /** What the program says of a method. */
+  /** The description of a method in the program. */
   meta(name = 'forward') {
     this.#loaded();
     const method = this.#methods.get(name);

@@ -9,7 +9,7 @@ import { divided, named } from './options.js';
 import { Tensor } from './tensor.js';
 import { Turns } from './turns.js';
 
-/** The native library, as one program or language model calls it. */
+/** The native library, for one program or language model. */
 export class NativeLibrary extends Library {
   variant = 'native';
 
@@ -22,7 +22,7 @@ export class NativeLibrary extends Library {
     object?.free?.();
   }
 
-  /** A file is mapped rather than read. */
+  /** Opens a source. A file is mapped instead of read. */
   async read(opened, progress) {
     const { path, size } = opened;
     if (path === undefined) {
@@ -36,16 +36,16 @@ export class NativeLibrary extends Library {
     bytes.write(part, at);
   }
 
-  /** The inputs of a call, which the library copies before it returns unless they are its own. */
+  /** The inputs of a call. The library copies them before it returns, unless it owns them. */
   values(encoded) {
     return encoded.map(value => given(value, isShared));
   }
 
-  /** There is nothing to be given back. */
+  /** Does nothing: there is no instance to release. */
   release() {}
 }
 
-/** Programs with calls on other threads, which Node.js would wait for when it exits. */
+/** Programs with calls on other threads. Node.js would wait for these calls at its exit. */
 const running = new Set();
 if (isNode) {
   process.once('exit', () => running.forEach(program => program.dispose()));
@@ -75,7 +75,7 @@ export class NativeProgram {
     return { methods, variant: this.#library.variant, threads: this.#threads };
   }
 
-  /** Runs a method on values as they are now. Those of quick calls are read where they are, and their results are no promise. */
+  /** Runs a method on the current values. A quick call reads them in place, and returns its result instead of a promise. */
   run(method, values, names, isTransferred) {
     const outputs = this.#call(values, isTransferred, inputs => this.#module.run(method, inputs, names ?? undefined));
     return outputs instanceof Promise ? outputs.then(results) : results(outputs);
@@ -86,7 +86,7 @@ export class NativeProgram {
   }
 
   #call(values, isTransferred, act) {
-    // What waits for its turn is copied now.
+    // The inputs of a call that waits are copied now.
     const isCopied = this.#turns.isFree ? isShared : () => true;
     const inputs = isTransferred ? transferred(values) : values.map(value => given(value, isCopied));
     const result = this.#turns.take(() => {
@@ -98,7 +98,7 @@ export class NativeProgram {
     }
     running.add(this);
     return result.catch(error => {
-      // A call that `dispose` has ended says so.
+      // The error of a call that `dispose` ended.
       this.#loaded();
       throw error;
     }).finally(() => {
@@ -130,7 +130,7 @@ function results(outputs) {
   });
 }
 
-/** A value as the library takes it. It may read a tensor for as long as a call takes if the buffer is its own. */
+/** A value for the library. If the library owns the buffer of a tensor, it may read that during the whole call. */
 function given({ kind, value }, isCopied) {
   if (kind !== 'tensor') {
     return kind === 'none' ? null : value;
@@ -143,7 +143,7 @@ function tensor({ dtype, shape }, { buffer, byteOffset, byteLength }, isOwn) {
   return { dtype: typeOf(dtype).code, shape: [...shape], data: new Uint8Array(buffer, byteOffset, byteLength), isOwn };
 }
 
-/** Values whose buffers are taken from their arrays, which are detached. */
+/** Values whose buffers are transferred from their arrays. The arrays are detached. */
 function transferred(values) {
   const inputs = values.map(value => given(value, isShared));
   const lent = inputs.filter(input => input?.isOwn === false);
@@ -158,7 +158,7 @@ function transferred(values) {
   return inputs;
 }
 
-/** The memory of a buffer, which is detached; a copy of what Node.js lets nobody detach, such as large results. */
+/** Detaches a buffer and returns its memory. Copies a buffer that Node.js does not detach, such as a large result. */
 function takenFrom(buffer) {
   try {
     return structuredClone(buffer, { transfer: [buffer] });

@@ -1,8 +1,8 @@
-// Options: those of reading files, and those that the library declares in its tables.
+// Options for reading files, and options from the tables of the library.
 
 import { failure } from './errors.js';
 
-/** The threads that the engine has at most. */
+/** Maximum threads of the engine. */
 const MAX_THREADS = 1024;
 
 /** Options of each function that reads files. */

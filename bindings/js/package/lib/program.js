@@ -44,7 +44,7 @@ export class Program {
     this.#module = module;
   }
 
-  /** Metadata of the methods; the error of one that is damaged. */
+  /** Metadata of the methods; an error in place of damaged metadata. */
   describe() {
     const methods = this.#instance.call(() => this.#module.methods).map(name => {
       try {
@@ -95,7 +95,7 @@ export class Program {
   }
 }
 
-/** Lowers a portable program, if that saves time, with the module that compiles. Null if it runs as it is. */
+/** Lowers a portable program with the compiler module, if that saves time. Null if it runs as it is. */
 async function lowerHere(instance, program, files, lower, others) {
   const { portability } = program;
   const isAsked = lower !== 'auto' && lower !== 'off';
@@ -109,7 +109,7 @@ async function lowerHere(instance, program, files, lower, others) {
     );
     return compiler.call(api => api.lower(source, data, ...named({ ...others, lower })));
   } catch (error) {
-    // Most programs that cannot be lowered run as they are; those of foreign backends do not.
+    // Most programs that cannot be lowered run as they are. Programs for other backends do not.
     const isMistake = isAsked && ['NotFound', 'InvalidArgument'].includes(error.codeName);
     if (portability === 'foreign' || isMistake || error.codeName === 'Internal') {
       throw error;

@@ -1,4 +1,4 @@
-// A loaded program in a worker of its own, which its memory goes away with.
+// A loaded program in its own worker. Ending the worker frees its memory.
 
 import { aborted } from './abort.js';
 import { isNode, isShared, startWorker } from './environment.js';
@@ -11,7 +11,7 @@ const makeWorker = isNode
   ? Worker => new Worker(new URL('./worker.js', import.meta.url))
   : () => new Worker(new URL('./worker.js', import.meta.url), { type: 'module' });
 
-/** A worker that is asked one thing after the other. */
+/** A worker that handles one request after the other. */
 export class Remote {
   #worker;
   #calls = new Map();
@@ -75,7 +75,7 @@ export class Remote {
   }
 }
 
-/** Starts a worker and has it load, or compile, what `what` says. */
+/** Starts a worker, which loads or compiles a program, by `what`. */
 export async function loadRemote(what, source, { progress, signal, ...options }) {
   const remote = await Remote.start();
   const stop = () => remote.terminate(aborted(signal));
@@ -132,7 +132,7 @@ export class RemoteProgram {
   }
 }
 
-/** A value as it is posted. Of the memory of an instance all would be, and what is shared could change before it is read. */
+/** A value for a message. Copies views of an instance's memory, which would be posted whole, and shared memory, which could change. */
 export function plain({ kind, value }) {
   if (kind !== 'tensor') {
     return { kind, value };
@@ -141,7 +141,7 @@ export function plain({ kind, value }) {
   return { kind, value: { dtype: value.dtype, shape: [...value.shape], data } };
 }
 
-/** What a worker can read in place of a source: its URLs are not relative to the page. */
+/** A source for a worker, with absolute URLs: those of a worker are not relative to the page. */
 async function sent(source) {
   if (source instanceof URL) {
     return source.href;

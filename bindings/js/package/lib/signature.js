@@ -1,10 +1,10 @@
-// Inputs and outputs as the exported function has them: by name, and in containers.
+// Inputs and outputs by name and in containers, as in the exported function.
 
 import { dtypeOf } from './dtype.js';
 import { failure } from './errors.js';
 import { Tensor } from './tensor.js';
 
-/** The inputs of a call: encoded values, with names or, in order, without. */
+/** The inputs of a call: encoded values, with names, or in order without names. */
 export function flatten(meta, inputs) {
   if (isLeaf(inputs)) {
     inputs = [inputs];
@@ -54,7 +54,7 @@ export function encodeSample(inputs) {
   return values.map((value, at) => encode(value, { name: 'calibration', inputs: [] }, at));
 }
 
-/** A value with its kind. An array has the shape of the input, where that is fixed. */
+/** A value with its kind. An array has the shape of the input, if that is static. */
 function encode(value, meta, at) {
   const info = meta.inputs[at];
   const name = info?.name ?? `input ${at}`;
@@ -85,13 +85,13 @@ function encode(value, meta, at) {
   throw failure('InvalidArgument', `${name} of \`${meta.name}\` is of no type that inputs have`, { expected, got: typeof value });
 }
 
-/** True if an array holds elements of this type that have no array of their own. */
+/** True if an array stores the bits of this type, which has no typed array. */
 function fits(array, dtype) {
   const holders = { bool: Uint8Array, bfloat16: Uint16Array, float16: Uint16Array };
   return Object.hasOwn(holders, dtype) && array instanceof holders[dtype] && dtypeOf(array) !== 'float16';
 }
 
-/** The outputs of a call in the containers of the exported function; without a signature in an array. */
+/** The outputs of a call in the containers of the exported function, or in an array without a signature. */
 export function nest(meta, outputs) {
   if (meta.outputStructure === undefined) {
     return outputs;

@@ -5,7 +5,7 @@ import { failure } from './errors.js';
 
 const CACHE = 'rushlight';
 
-/** Looks up what a source is: its `size` and `path`, if they are known, and a function that calls `write` with its parts in order. */
+/** Opens a source: returns its `size` and `path`, if they are known, and a function that calls `write` with its parts in order. */
 export async function open(source, { cache = false, signal } = {}) {
   const bytes = bytesOf(source);
   if (bytes) {
@@ -35,7 +35,7 @@ function isIterable(source) {
   return typeof source === 'object' && source !== null && Symbol.asyncIterator in source;
 }
 
-/** What can be posted in place of a source that has no bytes, URL or path: a `ReadableStream`. Null for another source. */
+/** A `ReadableStream` for a message, in place of a source without bytes, URL or path. Null for other sources. */
 export function streamOf(source) {
   if (source instanceof ReadableStream) {
     return source;
@@ -43,7 +43,7 @@ export function streamOf(source) {
   if (source instanceof Response) {
     return checkedResponse(source).body;
   }
-  // Those of Node.js's files cannot be posted.
+  // Streams of Node.js's files cannot be posted.
   if (source instanceof Blob) {
     return isNode ? source.stream() : null;
   }
@@ -109,7 +109,7 @@ async function ofUrl(url, isCached, signal) {
   if (!store) {
     return opened;
   }
-  // The browser's storage may be full: the model is used all the same.
+  // The browser's storage may be full. The model works without the cache.
   const kept = store.put(url, response.clone()).catch(() => {});
   const read = async write => {
     await opened.read(write);
@@ -118,7 +118,7 @@ async function ofUrl(url, isCached, signal) {
   return { ...opened, read, forget: () => store.delete(url) };
 }
 
-/** The response, unless the server refused. */
+/** Returns the response. Throws if its status is an error. */
 function checkedResponse(response, name = nameOf(response)) {
   if (!response.ok) {
     throw failure('AccessFailed', `cannot fetch ${name}`, { got: `${response.status} ${response.statusText}`.trim() });
@@ -150,7 +150,7 @@ async function* partsOf(stream) {
   }
 }
 
-/** Calls `write` with each part. What cannot be read is an error of `name`; what `write` throws stays what it is. */
+/** Calls `write` with each part. A read error names `name`. Errors of `write` are rethrown unchanged. */
 async function readParts(parts, name, write) {
   for await (const part of named(parts, name)) {
     if (!ArrayBuffer.isView(part)) {

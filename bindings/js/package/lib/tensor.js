@@ -4,7 +4,7 @@ import { dtypeOf, fromBfloat16, fromFloat16, nameOf, toBfloat16, toFloat16, type
 import { failure } from './errors.js';
 import { pixels } from './image.js';
 
-/** What the constructor takes in place of an array. */
+/** The argument of the constructor that stands for the memory of an instance. */
 class Native {
   constructor(instance, handle) {
     this.instance = instance;
@@ -12,7 +12,7 @@ class Native {
   }
 }
 
-/** A row-major tensor: over an array of JavaScript's, or in the memory of WebAssembly. */
+/** A row-major tensor: over a JavaScript array, or in the memory of WebAssembly. */
 export class Tensor {
   #dtype;
   #shape;
@@ -41,17 +41,17 @@ export class Tensor {
     return new Tensor(dtype, data, shape);
   }
 
-  /** A tensor in the memory of an instance. Not for programs. */
+  /** A tensor in the memory of an instance. For this package only. */
   static ofNative(instance, handle) {
     return new Tensor(nameOf(handle.dtype), new Native(instance, handle), handle.shape);
   }
 
-  /** Its handle in an instance, or null. Not for programs. */
+  /** Its handle in an instance, or null. For this package only. */
   nativeIn(instance) {
     return this.#native?.instance === instance ? this.#native.handle : null;
   }
 
-  /** True in the memory of an instance, which cannot be posted. Not for programs. */
+  /** True if it is in the memory of an instance, which cannot be posted. For this package only. */
   get isNative() {
     return this.#native !== null;
   }
@@ -84,24 +84,24 @@ export class Tensor {
     return this.#array;
   }
 
-  /** A copy of the elements, which lives as long as it is used. */
+  /** A copy of the elements in memory of JavaScript. */
   copy() {
     return this.data.slice();
   }
 
-  /** The elements as numbers, those of float16 and bfloat16 too. */
+  /** The elements as numbers, also those of float16 and bfloat16. */
   toFloat32() {
     const decode = { float16: fromFloat16, bfloat16: fromBfloat16 }[this.#dtype];
     return decode ? decode(this.data) : Float32Array.from(this.data, Number);
   }
 
-  /** What `console.log` shows in Node.js. */
+  /** The text of `console.log` in Node.js. */
   [Symbol.for('nodejs.util.inspect.custom')](depth, options, inspect) {
     const type = `Tensor ${this.#dtype}[${this.#shape.join(', ')}]`;
     return this.#native || this.#array ? `${type} ${inspect(this.data, options)}` : `${type} (disposed)`;
   }
 
-  /** Frees its part of WebAssembly's memory now; a garbage collection does it otherwise. */
+  /** Frees its part of WebAssembly's memory now instead of at a garbage collection. */
   dispose() {
     this.#native?.instance.free(this.#native.handle);
     this.#native = null;
@@ -122,7 +122,7 @@ function checked(dtype, data, shape) {
     data = new Uint8Array(data.buffer, data.byteOffset, data.length);
   }
   if (dtype === 'float16' && ArrayType !== Uint16Array && data instanceof Uint16Array) {
-    // Bits, as engines without Float16Array have them.
+    // Bits, for engines without Float16Array.
     data = new ArrayType(data.buffer, data.byteOffset, data.length);
   }
   if (!(data instanceof ArrayType)) {

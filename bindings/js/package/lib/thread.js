@@ -1,4 +1,4 @@
-// A thread of an instance: an instance of its own over the same memory, which pools of the first one use.
+// A thread of an instance: a second instance over the same memory. The pools of the first one use it.
 
 import { parent } from './environment.js';
 
@@ -13,7 +13,7 @@ receive(async ({ module, memory }) => {
     await api.init({ module_or_path: module, memory });
     lent = new api.LentThread();
   } catch (error) {
-    // Browsers tell nobody of a promise that a worker rejects.
+    // Browsers do not report a promise that is rejected in a worker.
     post({ error: String(error) });
     return;
   }
@@ -21,7 +21,7 @@ receive(async ({ module, memory }) => {
   try {
     lent.serve();
   } catch {
-    // Whoever waits for this thread finds out there: nobody reads messages until then.
+    // The thread that waits for this one finds the error in memory: it reads no messages while it waits.
     api.loseThread();
   }
 });

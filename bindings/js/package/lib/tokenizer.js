@@ -1,4 +1,4 @@
-// Text to tokens and back, without a model.
+// A tokenizer without a model.
 
 import { acquire } from './engine.js';
 import { withFiles } from './files.js';
@@ -29,7 +29,7 @@ export class Tokenizer {
     return this.#instance.call(() => this.#handle.vocabularySize);
   }
 
-  /** The tokens of a text; with those that it begins and ends with, unless `special` is false. */
+  /** The tokens of a text, with those that begin and end it unless `special` is false. */
   encode(text, { special = true } = {}) {
     return this.#instance.call(() => this.#handle.encode(text, special));
   }

@@ -1,16 +1,16 @@
 // Calls that take turns.
 
-/** Makes calls one after the other: the library has one at a time of a program. */
+/** Makes calls one after the other, because a program runs one at a time. */
 export class Turns {
   #waiting = 0;
   #last = Promise.resolve();
 
-  /** True if a call would be made at once. */
+  /** True if no call is running or waiting. */
   get isFree() {
     return this.#waiting === 0;
   }
 
-  /** Calls when those before have ended: at once if there are none, and then the result may be no promise. */
+  /** Calls a function after all earlier calls. Without earlier calls, it calls at once and may return the result instead of a promise. */
   take(act) {
     if (!this.isFree) {
       return this.#await(this.#last.then(act));
