@@ -3,7 +3,7 @@ import Dispatch
 
 /// A message of a conversation.
 public struct Message: Sendable {
-  /// `system`, `user`, `assistant`, or another one that the model knows.
+  /// `system`, `user`, `assistant`, or another role of the model.
   public let role: String
   public let content: String
 
@@ -27,15 +27,15 @@ public struct Token: Sendable {
   }
 }
 
-/// Options of an answer, with the defaults of all languages. It ends when the model ends it, or when the context is full.
+/// Options of an answer, with the same defaults in all languages. An answer ends when the model ends it, or when the context is full.
 public struct GenerateOptions: Sendable {
-  /// Maximum number of tokens; 0: as many as the context has room for.
+  /// Maximum number of tokens; 0: until the context is full.
   public var maxNewTokens = 0
-  /// Logits are divided by it; 0: the most likely token.
+  /// Divisor of the logits; 0: the most likely token.
   public var temperature: Float = 0.8
   /// Keeps the most likely tokens that together have this probability; 0 and 1: all.
   public var topP: Float = 0.95
-  /// Keeps that many of the most likely tokens; 0: all.
+  /// Number of most likely tokens that are kept; 0: all.
   public var topK = 40
   public var seed: UInt64 = 0
   /// Texts that end the answer and are not part of it.
@@ -49,13 +49,13 @@ public struct GenerateOptions: Sendable {
   public init() {}
 }
 
-/// A language model with its tokenizer. Any thread may use it and its sessions: their calls wait for each other.
+/// A language model with its tokenizer. Any thread may use it and its sessions. Their calls wait for each other.
 public final class LanguageModel: @unchecked Sendable {
   let raw: OpaquePointer
   let queue = DispatchQueue(label: "rushlight.language-model")
 
-  /// Loads a `.pte` file that `rushlight compile` or ExecuTorch made. The tokenizer is a path; nil: that which the program carries or that
-  /// is beside it.
+  /// Loads a `.pte` file of `rushlight compile` or ExecuTorch. `tokenizer` is a path; nil: the tokenizer in the program, or the one beside
+  /// it.
   public init(path: String, tokenizer: String? = nil, options: LoadOptions = LoadOptions()) throws {
     var loaded: OpaquePointer?
     try options.withRaw { options in
@@ -71,7 +71,7 @@ public final class LanguageModel: @unchecked Sendable {
     try queue.sync { try folder.withCStringOrNull { try check(rl_llm_set_adapter(raw, $0, scale)) } }
   }
 
-  /// Turns text into tokens; `addSpecial`: with those that a text begins and ends with.
+  /// Converts text to tokens. `addSpecial` adds the tokens that begin and end a text.
   public func encode(_ text: String, addSpecial: Bool = true) throws -> [UInt32] {
     try queue.sync { try encoded(text, addSpecial) }
   }
@@ -93,12 +93,12 @@ public final class LanguageModel: @unchecked Sendable {
         let messages = stride(from: 0, to: texts.count, by: 2).map { rl_llm_message(role: texts[$0], content: texts[$0 + 1]) }
         try check(rl_llm_chat_prompt(raw, messages, messages.count, &prompt))
       }
-      // The text has its special tokens.
+      // The template's text already has the special tokens.
       return try encoded(String(prompt), false)
     }
   }
 
-  /// A session that has read nothing yet.
+  /// Makes an empty session.
   public func makeSession() throws -> LanguageSession {
     try queue.sync {
       var made: OpaquePointer?
@@ -121,7 +121,7 @@ public final class LanguageModel: @unchecked Sendable {
   }
 }
 
-/// One conversation: the tokens so far, and the model's KV cache of them. It keeps its model.
+/// One conversation: the tokens so far, and their KV cache. It keeps its model alive.
 public final class LanguageSession: @unchecked Sendable {
   private let model: LanguageModel
   private let raw: OpaquePointer
@@ -134,7 +134,7 @@ public final class LanguageSession: @unchecked Sendable {
   deinit { rl_llm_session_free(raw) }
 
   /// Adds the tokens of a prompt and generates an answer, whose text comes piece by piece: `for try await piece in session.generate(prompt)`.
-  /// Without a prompt the answer goes on from what the session has read. Who stops to listen, or whose task is cancelled, ends the answer.
+  /// Without a prompt, the answer continues the tokens of the session. Leaving the loop, or cancelling the task, ends the answer.
   public func generate(_ prompt: [UInt32], options: GenerateOptions = GenerateOptions()) -> AsyncThrowingStream<String, Error> {
     AsyncThrowingStream { continuation in
       do {
@@ -154,7 +154,7 @@ public final class LanguageSession: @unchecked Sendable {
     }
   }
 
-  /// The number of tokens that were read.
+  /// The number of tokens in the session.
   public func position() throws -> Int {
     try model.queue.sync {
       var position = 0
@@ -163,17 +163,17 @@ public final class LanguageSession: @unchecked Sendable {
     }
   }
 
-  /// Forgets everything that was read. It also makes a session usable whose last call failed.
+  /// Removes all tokens. A session whose last call failed can then be used again.
   public func reset() throws {
     try model.queue.sync { try check(rl_llm_session_reset(model.raw, raw)) }
   }
 
-  /// Forgets what was read behind the first tokens.
+  /// Removes all but the first tokens.
   public func rewind(to position: Int) throws {
     try model.queue.sync { try check(rl_llm_session_rewind(model.raw, raw, position)) }
   }
 
-  /// A session that has read the same and goes on by itself.
+  /// Makes an independent session with the same tokens.
   public func fork() throws -> LanguageSession {
     try model.queue.sync {
       var fork: OpaquePointer?

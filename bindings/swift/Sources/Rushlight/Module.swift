@@ -12,13 +12,13 @@ public final class Interrupt: @unchecked Sendable {
 
   deinit { rl_interrupt_free(raw) }
 
-  /// Calls with this interrupt end before their next step, until it is cleared.
+  /// Calls with this interrupt fail before their next step, until it is cleared.
   public func set() { rl_interrupt_set(raw, true) }
   public func clear() { rl_interrupt_set(raw, false) }
 }
 
-/// Options by their names, as those of the C interface and the command line: `options.set("top_k", 40)`. A list, such as `stop`, gets a
-/// value each time.
+/// Options by name, as in the C interface and on the command line: `options.set("top_k", 40)`. To give a list several values, such as
+/// `stop`, set it several times.
 public struct NamedOptions: Sendable {
   private var texts: [String] = []
 
@@ -37,18 +37,18 @@ public struct NamedOptions: Sendable {
   }
 }
 
-/// How a program is loaded.
+/// Options of loading a program.
 public struct LoadOptions: Sendable {
-  /// How many threads a call may use, the caller's among them. 0: as many as the machine runs at once.
+  /// Maximum threads of a call, including the caller's; 0: one for each processor.
   public var threads = 0
-  /// What a portable program is compiled for when its first method is loaded: `auto` (nil), `off`, or a backend with its options.
+  /// The backend that a portable program is compiled for when its first method is loaded: `auto` (nil), `off`, or a backend with its options.
   public var lower: String?
-  /// A folder of the user's own that keeps what was compiled; nil: that of the environment variable `RUSHLIGHT_CACHE`, or none.
+  /// The folder that caches compiled programs. Only the user may have access to it. nil: the folder of `RUSHLIGHT_CACHE`, or none.
   public var cache: String?
   /// Maximum bytes of memory of one method, and maximum microseconds of a call; 0: no limit.
   public var memoryLimit: UInt64 = 0
   public var timeLimit: UInt64 = 0
-  /// Paths of files of weights that the program does not hold (`.ptd`).
+  /// Paths of `.ptd` files with weights of the program.
   public var data: [String] = []
   /// Options by name, which replace the others: `named.set("time_limit", "500ms")`.
   public var named = NamedOptions()
@@ -82,10 +82,10 @@ public struct LoadOptions: Sendable {
   }
 }
 
-/// A program whose methods are run. They are loaded when they are first used, and keep their state between calls.
+/// A loaded program. A method is loaded at its first use, and keeps its state between calls.
 ///
-/// One thread at a time uses a module; an actor that holds one sees to that. For several at once, each loads its own: they share the mapped
-/// file.
+/// One thread at a time uses a module; put it into an actor for that. To run on several threads at once, load a module for each; they share
+/// the mapped file.
 public final class Module {
   let raw: OpaquePointer
 
@@ -105,7 +105,7 @@ public final class Module {
 
   deinit { rl_module_free(raw) }
 
-  /// The names of the methods, in the file's order.
+  /// The names of the methods, in the order of the file.
   public var methods: [String] {
     var names: [String] = []
     while let name = rl_module_method(raw, names.count) { names.append(String(cString: name)) }
@@ -141,14 +141,14 @@ public final class Module {
     }
   }
 
-  /// Loads a method now rather than with its first call. The first also compiles a portable program for this machine.
+  /// Loads a method now instead of at its first call. The first load also compiles a portable program for this machine.
   public func load(method: String) throws { try check(rl_module_load_method(raw, method)) }
 
-  /// Frees a method and its state. It is loaded again when it is next used.
+  /// Frees a method and its state. The next use loads it again.
   public func unload(method: String) throws { try check(rl_module_unload_method(raw, method)) }
 }
 
-/// The state of one user of a module, such as a KV cache: code and weights stay in the module. One thread at a time uses it.
+/// The state of one user of a module, such as a KV cache. Code and weights stay in the module. One thread at a time uses a session.
 public final class Session {
   let raw: OpaquePointer
 
@@ -162,13 +162,13 @@ public final class Session {
 
   deinit { rl_session_free(raw) }
 
-  /// Sets all states to what they were at the beginning.
+  /// Resets all states to their first values.
   public func clear() throws { try check(rl_session_clear(raw)) }
 
-  /// Forgets everything behind the first positions.
+  /// Removes everything after the first positions.
   public func rewind(to length: Int) throws { try check(rl_session_rewind(raw, length)) }
 
-  /// A session that goes on from the same state on its own.
+  /// Makes an independent session that continues from the same state.
   public func fork() throws -> Session {
     var fork: OpaquePointer?
     try check(rl_session_fork(raw, &fork))

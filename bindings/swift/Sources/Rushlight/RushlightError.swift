@@ -1,24 +1,24 @@
 import CRushlight
 
-/// Why a call failed: what, where, what was expected and came, and what to do about it.
+/// The error of a call: its message, place, expected and actual values, and a hint.
 public struct RushlightError: Error, CustomStringConvertible, Sendable {
   static let invalidArgument = RL_INVALID_ARGUMENT.rawValue
   static let invalidType = RL_INVALID_TYPE.rawValue
 
-  /// ExecuTorch's number for the condition, of the `RL_...` codes of rushlight.h.
+  /// ExecuTorch's error code: one of the `RL_...` codes of rushlight.h.
   public let code: UInt32
   public let message: String
-  /// Where, such as an input or an instruction with its line of Python.
+  /// The place of the error, such as an input, or an instruction with its line of Python.
   public let site: String?
   public let expected: String?
   public let got: String?
-  /// What to do about it.
+  /// A hint: how to mend the error.
   public let hint: String?
-  /// Full names of the operators that a program needs and that are not there.
+  /// Full names of the operators that the program needs and the library lacks.
   public let missingOperators: [String]
-  /// The system's number of the reason why a file could not be accessed; 0 for other errors.
+  /// The system's error number for a file that could not be accessed; 0 for other errors.
   public let osError: Int32
-  /// All of it in several lines.
+  /// The whole error in several lines.
   public let description: String
 
   /// Reads a status, and frees it.
@@ -38,13 +38,13 @@ public struct RushlightError: Error, CustomStringConvertible, Sendable {
     rl_status_free(status)
   }
 
-  /// An error of this module's own.
+  /// An error of this Swift package.
   init(code: UInt32, _ message: String) {
     self.init(rl_status_new(code, message))
   }
 }
 
-/// Throws what a function of the C library returned, unless it is success.
+/// Throws the status of a C function, unless it is success.
 func check(_ status: OpaquePointer?) throws {
   if let status { throw RushlightError(status) }
 }

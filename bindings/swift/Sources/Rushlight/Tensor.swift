@@ -19,11 +19,11 @@ public struct DType: RawRepresentable, Hashable, Sendable {
   public static let uint32 = DType(rawValue: 28)
   public static let uint64 = DType(rawValue: 29)
 
-  /// Bytes of one element; 0 for a number that is no type.
+  /// Bytes of one element; 0 for an unknown type.
   public var size: Int { rl_dtype_size(rawValue) }
 }
 
-/// A type of Swift that elements have.
+/// A Swift type of elements.
 public protocol TensorElement: Sendable {
   static var dtype: DType { get }
 }
@@ -40,20 +40,20 @@ extension UInt16: TensorElement { public static var dtype: DType { .uint16 } }
 extension UInt32: TensorElement { public static var dtype: DType { .uint32 } }
 extension UInt64: TensorElement { public static var dtype: DType { .uint64 } }
 
-/// A row-major tensor. It shares the array that it is made of, without a copy.
+/// A row-major tensor. It shares the array that it is made of.
 public struct Tensor: Sendable {
   public let dtype: DType
   public let shape: [Int]
   private let lend: @Sendable (_ body: (UnsafeRawBufferPointer) throws -> Void) throws -> Void
 
-  /// Whether there are as many elements as the shape says is checked when it is used.
+  /// The number of elements is checked against the shape at the first use.
   public init<Element: TensorElement>(_ elements: [Element], shape: [Int]) {
     dtype = Element.dtype
     self.shape = shape
     lend = { body in try elements.withUnsafeBytes { try body($0) } }
   }
 
-  /// Copies a tensor of the library's, which need not be row-major.
+  /// Copies a tensor of the library, which need not be row-major.
   init(copying raw: rl_tensor) {
     dtype = DType(rawValue: raw.dtype)
     let rank = raw.rank
@@ -116,7 +116,7 @@ public enum Value: Sendable {
     try tensor().elements(type)
   }
 
-  /// Copies a value of the library's.
+  /// Copies a value of the library.
   init(copying raw: rl_value) {
     switch raw.kind {
     case 1: self = .tensor(Tensor(copying: raw.as.tensor))
@@ -138,7 +138,7 @@ public enum Value: Sendable {
     case .string(let text):
       return try text.withCString { characters in
         var raw = rl_value_string(characters)
-        // All of the text, which may contain NUL.
+        // The length is explicit: the text may contain NUL.
         raw.as.string.size = text.utf8.count
         return try body(raw)
       }

@@ -4,13 +4,13 @@ import java.util.ArrayList;
 import java.util.List;
 import org.jetbrains.annotations.NotNull;
 
-/** Options of backends, by the backend's name and their own: {@code rushlight backends} lists them. */
+/** Options of backends, by the names of backend and option. {@code rushlight backends} lists them. */
 public final class BackendOptionsMap {
   private final List<String> backends = new ArrayList<>();
   private final List<String> keys = new ArrayList<>();
   private final List<Integer> values = new ArrayList<>();
 
-  /** Sets an option; an earlier value of it is forgotten. */
+  /** Sets an option. It replaces an earlier value. */
   @NotNull
   public BackendOptionsMap setInt(@NotNull String backendName, @NotNull String key, int value) {
     if (backendName == null || key == null) {

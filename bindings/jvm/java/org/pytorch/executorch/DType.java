@@ -45,7 +45,7 @@ public enum DType {
     this.bytes = bytes;
   }
 
-  /** Returns the element type of a number, which is also its place here. */
+  /** Returns the element type with a number, which is also its ordinal. */
   public static DType fromJniCode(int jniCode) {
     if (jniCode < 0 || jniCode >= BY_CODE.length) {
       throw new IllegalArgumentException("There is no element type with the number " + jniCode);

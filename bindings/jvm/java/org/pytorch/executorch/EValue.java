@@ -31,7 +31,7 @@ public final class EValue {
     this.data = data;
   }
 
-  /** Makes the value that is no value. */
+  /** Makes the value None. */
   @NotNull
   public static EValue optionalNone() {
     return NOTHING;
@@ -126,7 +126,7 @@ public final class EValue {
     }
   }
 
-  /** Returns the value for people: {@link #toStr} is the string. */
+  /** Returns a text for people. {@link #toStr} returns the value of a string. */
   @Override
   public String toString() {
     switch (tag) {
@@ -161,7 +161,7 @@ public final class EValue {
     }
   }
 
-  /** Reads what {@link #toByteArray} wrote. */
+  /** Reads the result of {@link #toByteArray}. */
   @NotNull
   public static EValue fromByteArray(@NotNull byte[] bytes) {
     if (bytes.length == 0) {

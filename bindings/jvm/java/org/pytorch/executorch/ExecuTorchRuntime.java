@@ -4,7 +4,7 @@ import java.io.File;
 import org.jetbrains.annotations.NotNull;
 import org.jetbrains.annotations.Nullable;
 
-/** The native library and what it has. */
+/** The native library, and its operators and backends. */
 public final class ExecuTorchRuntime {
   static {
     NativeLibrary.ensureLoaded();
@@ -14,16 +14,16 @@ public final class ExecuTorchRuntime {
 
   private ExecuTorchRuntime() {}
 
-  /** Loads the native library, unless it is there. */
+  /** Loads the native library, unless it is loaded. */
   @NotNull
   public static ExecuTorchRuntime getRuntime() {
     return INSTANCE;
   }
 
   /**
-   * Checks that a path is that of a file which can be read.
+   * Checks that a file exists and can be read.
    *
-   * @throws IllegalArgumentException if it is not, with {@code description} as the name of what the path is for.
+   * @throws IllegalArgumentException otherwise. {@code description} names the file in the message.
    */
   public static void validateFilePath(@Nullable String path, @NotNull String description) {
     if (path == null) {

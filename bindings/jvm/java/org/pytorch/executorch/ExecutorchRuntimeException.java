@@ -4,7 +4,7 @@ import org.jetbrains.annotations.NotNull;
 import org.jetbrains.annotations.Nullable;
 
 /**
- * What went wrong in the library: the message has all of it, in several lines; the fields have its parts. Codes are those of
+ * An error of the library. The message has the whole error, in several lines, and the fields have its parts. Codes are those of
  * ExecuTorch.
  */
 public class ExecutorchRuntimeException extends RuntimeException {
@@ -56,7 +56,7 @@ public class ExecutorchRuntimeException extends RuntimeException {
     help = fields[3];
   }
 
-  /** Makes the exception of an error of the library, which calls this. */
+  /** Makes the exception of an error. The native library calls this. */
   static ExecutorchRuntimeException ofLibrary(
       int code, String text, String site, String expected, String got, String help) {
     String[] fields = {site, expected, got, help};
@@ -65,7 +65,7 @@ public class ExecutorchRuntimeException extends RuntimeException {
         : new ExecutorchRuntimeException(code, text, fields);
   }
 
-  /** Makes the exception that a code has. */
+  /** Makes the exception for a code. */
   @NotNull
   public static RuntimeException makeExecutorchException(int errorCode, @Nullable String details) {
     return errorCode == INVALID_ARGUMENT
@@ -78,37 +78,37 @@ public class ExecutorchRuntimeException extends RuntimeException {
     return errorCode;
   }
 
-  /** Returns the message, which is all that there is: the library keeps no log. */
+  /** Returns the message. There is no log beside it. */
   @NotNull
   public String getDetailedError() {
     return String.valueOf(getMessage());
   }
 
-  /** Returns where it went wrong, such as {@code input 0 of `forward`}. */
+  /** Returns the place of the error, such as {@code input 0 of `forward`}. */
   @Nullable
   public String getSite() {
     return site;
   }
 
-  /** Returns what was expected there. */
+  /** Returns the expected value. */
   @Nullable
   public String getExpected() {
     return expected;
   }
 
-  /** Returns what came instead. */
+  /** Returns the actual value. */
   @Nullable
   public String getGot() {
     return got;
   }
 
-  /** Returns what to do. */
+  /** Returns a hint: how to mend the error. */
   @Nullable
   public String getHelp() {
     return help;
   }
 
-  /** An argument that a method does not take. */
+  /** An error for an argument that a method does not accept. */
   public static class ExecutorchInvalidArgumentException extends ExecutorchRuntimeException {
     private static final long serialVersionUID = 1L;
 

@@ -7,9 +7,9 @@ import java.util.List;
 
 /**
  * The frame of a call: a direct buffer in which Java stores the inputs and Rust the outputs of a method, so that a call makes one JNI
- * transition. {@code frame.rs} is the other side, and says what is where.
+ * transition. {@code frame.rs} is the other side, and documents the layout.
  *
- * <p>Small outputs are copied to slabs, of which each has many: allocating direct memory takes longer than a small method.
+ * <p>Many small outputs share a slab: allocating direct memory for each would take longer than a small method.
  */
 final class Frame {
   private static final int INTERRUPT = 0;
@@ -18,7 +18,7 @@ final class Frame {
   private static final int ROOM_SIZE = 3;
   private static final int HEAD = 4;
 
-  /** Words of a value: of a tensor besides its sizes. */
+  /** Words of a value; for a tensor, without its sizes. */
   private static final int VALUE = 2;
 
   private static final int TENSOR = 5;
@@ -27,7 +27,7 @@ final class Frame {
   private static final int SLAB_BYTES = 1 << 16;
   private static final int ALIGNMENT = 16;
 
-  /** Outputs of more bytes get memory of their own, so that one that is kept does not keep much else. */
+  /** Maximum bytes of an output in a slab. A larger one gets its own memory, so that keeping an output does not keep many others. */
   private static final long LARGE = 1 << 12;
 
   private LongBuffer words;
@@ -37,7 +37,7 @@ final class Frame {
 
   long address;
 
-  /** What native code hands back as objects. */
+  /** The objects that native code returns. */
   Object[] results = new Object[0];
 
   /** The strings among the inputs; null without any. */
@@ -57,7 +57,7 @@ final class Frame {
     return words.capacity();
   }
 
-  /** Writes the inputs of a call whose outputs are as a program describes them. */
+  /** Writes the inputs of a call, and reserves memory for the outputs that the program declares. */
   void begin(EValue[] inputs, List<ValueInfo> outputs) {
     int size = HEAD;
     for (int i = 0; i < inputs.length; i++) {
@@ -116,7 +116,7 @@ final class Frame {
     return count;
   }
 
-  /** Sees to a slab that has room for the small outputs. */
+  /** Makes sure that the slab has room for the small outputs. */
   private void makeRoom(List<ValueInfo> outputs) {
     int small = 0;
     for (int i = 0; i < outputs.size(); i++) {
@@ -129,11 +129,11 @@ final class Frame {
       slabAddress = NativeLibrary.address(slab);
       slabUsed = 0;
     }
-    // No more than is needed, so that large outputs do not fit.
+    // The limit is exact, so that large outputs do not fit.
     words.put(ROOM, small == 0 ? 0 : slabAddress + slabUsed).put(ROOM_SIZE, small);
   }
 
-  /** Ends the call that runs, from any thread. */
+  /** Ends the running call. Any thread may call this. */
   void interrupt() {
     words.put(INTERRUPT, 1);
   }

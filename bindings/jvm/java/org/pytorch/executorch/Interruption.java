@@ -8,8 +8,8 @@ import java.util.Collections;
 import java.util.Set;
 
 /**
- * Ends a call when its thread is interrupted. Java tells nobody of an interrupt but selectors and channels in which the thread waits,
- * so that this is a selector in which it seems to wait.
+ * Ends a call when its thread is interrupted. Java reports an interrupt only to the selector or channel in which the thread waits.
+ * This class is therefore a selector, and registers as the one in which the thread waits.
  */
 final class Interruption extends AbstractSelector {
   private final Frame frame;
@@ -20,7 +20,7 @@ final class Interruption extends AbstractSelector {
    */
   private final Object callerLock = new Object();
 
-  /** The thread whose call runs. */
+  /** The thread of the running call. */
   private Thread caller;
 
   Interruption(Frame frame) {
@@ -44,7 +44,7 @@ final class Interruption extends AbstractSelector {
     }
   }
 
-  /** Ends the call. JDK 25 calls it without a lock: also after the end of the call that it was meant for, in one of another thread. */
+  /** Ends the call. JDK 25 calls it without a lock: the call may have ended, and a call of another thread may be running. */
   @Override
   public Selector wakeup() {
     synchronized (callerLock) {

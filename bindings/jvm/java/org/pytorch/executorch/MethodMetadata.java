@@ -6,7 +6,7 @@ import java.util.List;
 import org.jetbrains.annotations.NotNull;
 import org.jetbrains.annotations.Nullable;
 
-/** What a program says of one of its methods. */
+/** The description of a method in a program. */
 public final class MethodMetadata {
   private final String name;
   private final String[] backends;
@@ -23,7 +23,7 @@ public final class MethodMetadata {
     this.signature = signature;
   }
 
-  /** Reads what the native library describes. */
+  /** Reads the description of the native library. */
   static MethodMetadata of(String name, Object[] parts) {
     String[] signature = (String[]) parts[5];
     return new MethodMetadata(
@@ -87,7 +87,7 @@ public final class MethodMetadata {
     return tags(outputs);
   }
 
-  /** Returns how inputs and outputs nest in the exported function; null where the program does not say. */
+  /** Returns the signature of the exported function; null if the program has none. */
   @Nullable
   public String getSignature() {
     return signature;

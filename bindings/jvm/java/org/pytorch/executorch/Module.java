@@ -10,11 +10,11 @@ import org.pytorch.executorch.internal.NamedOptions;
 import org.pytorch.executorch.internal.NativeHandle;
 
 /**
- * A program whose methods are run.
+ * A loaded program.
  *
- * <p>Any thread may use a module; one at a time does, and the others wait. {@link #close} frees its memory, and a module that nobody
- * has any more is freed when it is collected. A module that was closed throws {@link IllegalStateException}. A thread that is
- * interrupted ends its call with the code {@code INVALID_STATE}.
+ * <p>Any thread may use a module. Calls run one at a time; other threads wait. {@link #close} frees its memory, and so does a garbage
+ * collection of the module. A closed module throws {@link IllegalStateException}. An interrupt of the thread ends its call with the code
+ * {@code INVALID_STATE}.
  */
 public class Module implements Closeable {
   static {
@@ -24,16 +24,16 @@ public class Module implements Closeable {
   /** Reads the file into memory. */
   public static final int LOAD_MODE_FILE = 0;
 
-  /** Maps the file: pages are read when they are first used. It must not be changed while the module is open. */
+  /** Maps the file: pages are read at their first use. The file must not change while the module is open. */
   public static final int LOAD_MODE_MMAP = 1;
 
-  /** Maps the file and locks it into memory; fails where the system does not allow it. */
+  /** Maps the file and locks it into memory. Fails if the system does not allow it. */
   public static final int LOAD_MODE_MMAP_USE_MLOCK = 2;
 
-  /** Maps the file and, where the system allows it, locks it into memory. */
+  /** Maps the file, and locks it into memory if the system allows it. */
   public static final int LOAD_MODE_MMAP_USE_MLOCK_IGNORE_ERRORS = 3;
 
-  /** How a program is loaded, besides its path. */
+  /** Options of loading a program. */
   public static final class Options {
     private int loadMode = LOAD_MODE_MMAP;
     private int threads;
@@ -52,14 +52,14 @@ public class Module implements Closeable {
       return this;
     }
 
-    /** How many threads a call may use, the caller's among them; with 0, the default, as many as the machine runs at once. */
+    /** Maximum threads of a call, including the caller's. 0, the default, is one for each processor. */
     @NotNull
     public Options threads(int count) {
       threads = (int) notNegative("threads", count);
       return this;
     }
 
-    /** Files of weights that the program does not hold ({@code .ptd}). */
+    /** The {@code .ptd} files with weights of the program. */
     @NotNull
     public Options dataFiles(@NotNull String... paths) {
       if (Arrays.asList(paths).contains(null)) {
@@ -70,8 +70,8 @@ public class Module implements Closeable {
     }
 
     /**
-     * What a portable program is compiled for when its first method is loaded: {@code auto} by default, {@code off}, or a backend
-     * with its options, such as {@code cpu:precision=bf16}.
+     * The backend that a portable program is compiled for when its first method is loaded: {@code auto} by default, {@code off}, or a
+     * backend with its options, such as {@code cpu:precision=bf16}.
      */
     @NotNull
     public Options lower(@NotNull String backend) {
@@ -79,14 +79,14 @@ public class Module implements Closeable {
       return this;
     }
 
-    /** A folder of the user's own that keeps what was compiled, for later loads. */
+    /** A folder that caches compiled programs for later loads. Only the user may have access to it. */
     @NotNull
     public Options cache(@NotNull String folder) {
       cache = folder;
       return this;
     }
 
-    /** Options of backends. Those of backends that the library does not have are left out. */
+    /** Options of backends. Options of backends that the library lacks are ignored. */
     @NotNull
     public Options backendOptions(@NotNull BackendOptionsMap options) {
       backendOptions = options;
@@ -107,7 +107,7 @@ public class Module implements Closeable {
       return this;
     }
 
-    /** Any option of loading by its name, such as {@code time_limit} with {@code 500ms}. It replaces the one that was set here. */
+    /** Sets any option of loading by its name, such as {@code time_limit} to {@code 500ms}. It replaces the value that was set here. */
     @NotNull
     public Options option(@NotNull String name, @NotNull String value) {
       named.add(name, value);
@@ -161,7 +161,7 @@ public class Module implements Closeable {
     }
   }
 
-  /** Loads a program, which is read into memory. */
+  /** Loads a program, and reads it into memory. */
   @NotNull
   public static Module load(@NotNull String modelPath) {
     return load(modelPath, LOAD_MODE_FILE);
@@ -173,13 +173,13 @@ public class Module implements Closeable {
     return load(modelPath, loadMode, 0);
   }
 
-  /** Loads a program. With 0 for {@code numThreads}, calls use as many threads as the machine runs at once. */
+  /** Loads a program. With 0 for {@code numThreads}, calls use one thread for each processor. */
   @NotNull
   public static Module load(@NotNull String modelPath, int loadMode, int numThreads) {
     return load(modelPath, new Options().loadMode(loadMode).threads(numThreads));
   }
 
-  /** Loads a program with options of backends, which is read into memory. */
+  /** Loads a program with options of backends, and reads it into memory. */
   @NotNull
   public static Module load(@NotNull String modelPath, @NotNull BackendOptionsMap options) {
     return load(modelPath, options, LOAD_MODE_FILE);
@@ -201,8 +201,8 @@ public class Module implements Closeable {
   /**
    * Loads a program.
    *
-   * @throws IllegalArgumentException if there is no file that can be read.
-   * @throws ExecutorchRuntimeException if it is no program, or one that cannot be loaded.
+   * @throws IllegalArgumentException if the file does not exist or cannot be read.
+   * @throws ExecutorchRuntimeException if the file is not a program, or the program cannot be loaded.
    */
   @NotNull
   public static Module load(@NotNull String modelPath, @NotNull Options options) {
@@ -223,9 +223,9 @@ public class Module implements Closeable {
   }
 
   /**
-   * Runs a method. Tensors are read where they are; those that it returns are copies, which later calls do not change.
+   * Runs a method. Tensors are read in place. Returned tensors are copies, which later calls do not change.
    *
-   * @throws ExecutorchRuntimeException if the inputs do not fit, or the method fails.
+   * @throws ExecutorchRuntimeException if the method does not accept the inputs, or fails.
    * @throws IllegalStateException if the module has been closed.
    */
   @NotNull
@@ -234,10 +234,10 @@ public class Module implements Closeable {
   }
 
   /**
-   * Runs a method with inputs by name, those that the export fixed may be left out, and returns its outputs by name: by their number
-   * where the program has no names.
+   * Runs a method with inputs by name, and returns its outputs by name, or by number if the program has no names. Inputs that the
+   * export fixed may be left out.
    *
-   * @throws ExecutorchRuntimeException if the inputs do not fit, or the method fails.
+   * @throws ExecutorchRuntimeException if the method does not accept the inputs, or fails.
    * @throws IllegalArgumentException if a name or a value is null.
    * @throws IllegalStateException if the module has been closed.
    */
@@ -295,7 +295,7 @@ public class Module implements Closeable {
     return method;
   }
 
-  /** Loads a method now rather than with its first call. The first also compiles a portable program for this machine. */
+  /** Loads a method now instead of at its first call. The first load also compiles a portable program for this machine. */
   public void loadMethod(@NotNull String methodName) {
     handle.lock.lock();
     try {
@@ -323,7 +323,7 @@ public class Module implements Closeable {
     return method.metadata;
   }
 
-  /** Returns an empty array: the library keeps no log, and its exceptions say everything. */
+  /** Returns an empty array: there is no log. Exceptions have the whole message. */
   @NotNull
   public String[] readLogBuffer() {
     pointer();
@@ -350,7 +350,7 @@ public class Module implements Closeable {
   /**
    * Frees the module's memory.
    *
-   * @throws IllegalStateException if a thread runs a method of it.
+   * @throws IllegalStateException if a thread is running a method of it.
    */
   public void destroy() {
     if (!handle.lock.tryLock()) {

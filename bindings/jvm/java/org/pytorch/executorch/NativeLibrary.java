@@ -27,7 +27,7 @@ final class NativeLibrary {
 
   private NativeLibrary() {}
 
-  /** Loads the library, unless it is there. */
+  /** Loads the library, unless it is loaded. */
   static void ensureLoaded() {}
 
   private static void load() {
@@ -56,7 +56,7 @@ final class NativeLibrary {
     }
   }
 
-  /** Loads a library from a new folder, whose name nobody can guess, and removes it where the system allows it. */
+  /** Loads a library from a new folder with a random name, and removes the folder if the system allows it. */
   private static void extract(InputStream from) throws IOException {
     Path folder = Files.createTempDirectory("rushlight");
     Path library = folder.resolve(System.mapLibraryName(NAME));

@@ -15,12 +15,12 @@ import org.jetbrains.annotations.NotNull;
 /**
  * A row-major tensor: a shape, an element type, and a direct buffer with the elements.
  *
- * <p>{@code fromBlob} of a direct buffer copies nothing: methods read the elements where they are, and what is written to the buffer
- * between two calls is what the second one reads. It must not be written during a call. {@code fromBlob} of an array copies it once.
- * Tensors that a method returns are copies in memory of their own, which later calls do not change.
+ * <p>{@code fromBlob} of a direct buffer copies nothing: methods read the elements in place. Writes to the buffer between two calls
+ * change the input of the second one. The buffer must not be written during a call. {@code fromBlob} of an array copies it once.
+ * Tensors that a method returns are copies, which later calls do not change.
  *
- * <p>{@code getDataAs...Array} copies the elements to a new array, {@code copyDataInto} to a buffer that is there, and {@link
- * #getRawDataBuffer} is the buffer itself.
+ * <p>{@code getDataAs...Array} copies the elements to a new array, {@code copyDataInto} to an existing buffer, and {@link
+ * #getRawDataBuffer} returns the buffer itself.
  */
 public abstract class Tensor {
   @NotNull final long[] shape;
@@ -153,7 +153,7 @@ public abstract class Tensor {
     return bytes.array();
   }
 
-  /** Reads what {@link #toByteArray} wrote. */
+  /** Reads the result of {@link #toByteArray}. */
   @NotNull
   public static Tensor fromByteArray(@NotNull byte[] bytes) {
     ByteBuffer buffer = ByteBuffer.wrap(bytes);
@@ -283,7 +283,7 @@ public abstract class Tensor {
     return new Tensor_uint8(buffer, shape);
   }
 
-  /** Makes a tensor of the type uint8, which reads the direct buffer where it is. */
+  /** Makes a tensor of the type uint8, over the elements of the direct buffer. */
   @NotNull
   public static Tensor fromBlobUnsigned(@NotNull ByteBuffer data, @NotNull long[] shape) {
     check(data, data == null ? 0 : data.capacity(), shape);
@@ -300,7 +300,7 @@ public abstract class Tensor {
     return new Tensor_int8(buffer, shape);
   }
 
-  /** Makes a tensor of the type int8, which reads the direct buffer where it is. */
+  /** Makes a tensor of the type int8, over the elements of the direct buffer. */
   @NotNull
   public static Tensor fromBlob(@NotNull ByteBuffer data, @NotNull long[] shape) {
     check(data, data == null ? 0 : data.capacity(), shape);
@@ -317,7 +317,7 @@ public abstract class Tensor {
     return new Tensor_int32(buffer, shape);
   }
 
-  /** Makes a tensor of the type int32, which reads the direct buffer where it is. */
+  /** Makes a tensor of the type int32, over the elements of the direct buffer. */
   @NotNull
   public static Tensor fromBlob(@NotNull IntBuffer data, @NotNull long[] shape) {
     check(data, data == null ? 0 : data.capacity(), shape);
@@ -334,7 +334,7 @@ public abstract class Tensor {
     return new Tensor_float32(buffer, shape);
   }
 
-  /** Makes a tensor of the type float32, which reads the direct buffer where it is. */
+  /** Makes a tensor of the type float32, over the elements of the direct buffer. */
   @NotNull
   public static Tensor fromBlob(@NotNull FloatBuffer data, @NotNull long[] shape) {
     check(data, data == null ? 0 : data.capacity(), shape);
@@ -351,7 +351,7 @@ public abstract class Tensor {
     return new Tensor_float16(buffer, shape);
   }
 
-  /** Makes a tensor of the type float16, of the bits of its elements, which reads the direct buffer where it is. */
+  /** Makes a tensor of the type float16, of the bits of its elements, over the elements of the direct buffer. */
   @NotNull
   public static Tensor fromBlob(@NotNull ShortBuffer data, @NotNull long[] shape) {
     check(data, data == null ? 0 : data.capacity(), shape);
@@ -368,7 +368,7 @@ public abstract class Tensor {
     return new Tensor_int64(buffer, shape);
   }
 
-  /** Makes a tensor of the type int64, which reads the direct buffer where it is. */
+  /** Makes a tensor of the type int64, over the elements of the direct buffer. */
   @NotNull
   public static Tensor fromBlob(@NotNull LongBuffer data, @NotNull long[] shape) {
     check(data, data == null ? 0 : data.capacity(), shape);
@@ -385,7 +385,7 @@ public abstract class Tensor {
     return new Tensor_float64(buffer, shape);
   }
 
-  /** Makes a tensor of the type float64, which reads the direct buffer where it is. */
+  /** Makes a tensor of the type float64, over the elements of the direct buffer. */
   @NotNull
   public static Tensor fromBlob(@NotNull DoubleBuffer data, @NotNull long[] shape) {
     check(data, data == null ? 0 : data.capacity(), shape);
@@ -404,7 +404,7 @@ public abstract class Tensor {
     return new Tensor_bool(buffer, shape);
   }
 
-  /** Makes a tensor of any element type, which reads the bytes of the direct buffer where they are. */
+  /** Makes a tensor of any element type, over the bytes of the direct buffer. */
   @NotNull
   public static Tensor fromBlob(@NotNull ByteBuffer data, @NotNull long[] shape, @NotNull DType dtype) {
     checkNotNull(data, shape);

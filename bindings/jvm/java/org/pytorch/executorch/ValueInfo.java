@@ -4,7 +4,7 @@ import java.util.Arrays;
 import org.jetbrains.annotations.NotNull;
 import org.jetbrains.annotations.Nullable;
 
-/** What a program says of an input or output of a method. */
+/** The description of an input or output of a method. */
 public final class ValueInfo {
   private final String name;
   private final int tag;
@@ -22,7 +22,7 @@ public final class ValueInfo {
     this.bytes = bytes;
   }
 
-  /** Returns the name in the exported function; null where the program has no names, as those of ExecuTorch's compiler. */
+  /** Returns the name in the exported function; null for a program without names, such as those of ExecuTorch's compiler. */
   @Nullable
   public String getName() {
     return name;
@@ -39,7 +39,7 @@ public final class ValueInfo {
     return dtype;
   }
 
-  /** Returns the shape of a tensor, with the largest sizes of a dynamic one; null for other values. */
+  /** Returns the shape of a tensor, with the upper bounds of dynamic sizes; null for other values. */
   @Nullable
   public long[] getShape() {
     return shape == null ? null : shape.clone();

@@ -2,7 +2,7 @@ package org.pytorch.executorch;
 
 import java.util.Objects;
 
-/** What tests expect. A failure is an {@link AssertionError}. */
+/** Assertions of the tests. A failure is an {@link AssertionError}. */
 final class Check {
   /** Something that may throw. */
   interface Body {

@@ -53,7 +53,7 @@ final class LlmTest {
     return new LlmModule(model, tokenizer, 0);
   }
 
-  /** What a callback got. */
+  /** Records the calls of a callback. */
   private static final class Heard implements LlmCallback {
     final StringBuilder text = new StringBuilder();
     final List<String> statistics = new ArrayList<>();

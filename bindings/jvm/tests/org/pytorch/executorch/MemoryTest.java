@@ -7,7 +7,7 @@ import java.nio.file.Paths;
 import java.util.Collection;
 import org.pytorch.executorch.internal.NativeHandle;
 
-/** What calls and modules leave behind: nothing. */
+/** Calls and modules leave no memory behind. */
 final class MemoryTest {
   private static Path root;
 

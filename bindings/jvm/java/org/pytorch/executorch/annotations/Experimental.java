@@ -4,7 +4,7 @@ import java.lang.annotation.Documented;
 import java.lang.annotation.Retention;
 import java.lang.annotation.RetentionPolicy;
 
-/** Marks what ExecuTorch may change between releases. */
+/** Marks an interface that ExecuTorch may change between releases. */
 @Documented
 @Retention(RetentionPolicy.CLASS)
 public @interface Experimental {}

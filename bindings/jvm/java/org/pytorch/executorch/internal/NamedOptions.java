@@ -3,7 +3,7 @@ package org.pytorch.executorch.internal;
 import java.util.ArrayList;
 import java.util.List;
 
-/** Options by their names, with values as text. */
+/** Options by name, with values as text. */
 public final class NamedOptions {
   private final List<String> names = new ArrayList<>();
   private final List<String> values = new ArrayList<>();

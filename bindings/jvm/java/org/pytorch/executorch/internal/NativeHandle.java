@@ -11,10 +11,10 @@ import java.util.concurrent.locks.ReentrantLock;
  * An object of the native library, which is freed once: when it is closed, or when the Java object that owns it is collected.
  * Older Androids have no {@code Cleaner}.
  *
- * <p>Whoever uses the object holds {@link #lock}, so that nobody frees it meanwhile.
+ * <p>A thread holds {@link #lock} while it uses the object, so that no other thread frees it meanwhile.
  */
 public final class NativeHandle extends PhantomReference<Object> {
-  /** Does something with an object of the library. */
+  /** An operation on an object of the library. */
   public interface Use {
     void with(long pointer);
   }
@@ -41,17 +41,17 @@ public final class NativeHandle extends PhantomReference<Object> {
     ALL.add(this);
   }
 
-  /** Returns the address of the object, or 0 if it has been closed, or not been made yet. */
+  /** Returns the address of the object; 0 if it is closed or not made yet. */
   public synchronized long pointer() {
     return pointer;
   }
 
-  /** Hands over the object, where there was none. */
+  /** Sets the object. There must be none yet. */
   public synchronized void set(long made) {
     pointer = made;
   }
 
-  /** Frees the object, which no thread may use. */
+  /** Frees the object. No thread may be using it. */
   public synchronized void close() {
     ALL.remove(this);
     long freed = pointer;
@@ -72,7 +72,7 @@ public final class NativeHandle extends PhantomReference<Object> {
           handle.lock.unlock();
         }
       } catch (InterruptedException | RuntimeException ignored) {
-        // Nobody waits for this thread, and what it could not free is not its last.
+        // An error must not end this thread: it has other objects to free.
       }
     }
   }

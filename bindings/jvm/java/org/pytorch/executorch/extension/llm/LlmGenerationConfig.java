@@ -4,7 +4,7 @@ import org.jetbrains.annotations.NotNull;
 import org.jetbrains.annotations.Nullable;
 import org.pytorch.executorch.internal.NamedOptions;
 
-/** How a prompt is answered. */
+/** Options of an answer. */
 public final class LlmGenerationConfig {
   private final Builder options;
 
@@ -90,7 +90,7 @@ public final class LlmGenerationConfig {
     private Builder() {}
 
     /**
-     * Any option of an answer by its name, such as {@code top_k}, {@code min_p}, {@code json_schema} or {@code stop}. It replaces
+     * Sets any option of an answer by its name, such as {@code top_k}, {@code min_p}, {@code json_schema} or {@code stop}. It replaces
      * that of ExecuTorch's runner. Several values of {@code stop} are a list.
      */
     @NotNull
@@ -99,35 +99,35 @@ public final class LlmGenerationConfig {
       return this;
     }
 
-    /** Whether the callback gets the prompt first. */
+    /** True if the callback gets the prompt first. */
     @NotNull
     public Builder echo(boolean value) {
       echo = value;
       return this;
     }
 
-    /** Maximum number of tokens of the answer; -1 for as many as fit. */
+    /** Maximum number of tokens of the answer; -1 until the context is full. */
     @NotNull
     public Builder maxNewTokens(int count) {
       maxNewTokens = count;
       return this;
     }
 
-    /** Whether it is a run to warm up, which is as any other. */
+    /** True for a warm-up, which has no other effect. */
     @NotNull
     public Builder warming(boolean value) {
       warming = value;
       return this;
     }
 
-    /** Maximum number of tokens of conversation and answer; -1 for as many as fit. */
+    /** Maximum number of tokens of conversation and answer; -1 until the context is full. */
     @NotNull
     public Builder seqLen(int count) {
       seqLen = count;
       return this;
     }
 
-    /** 0 chooses the most likely token each time; a negative one is that of the module. */
+    /** The temperature. 0 chooses the most likely token; a negative value selects that of the module. */
     @NotNull
     public Builder temperature(float value) {
       temperature = value;
@@ -146,14 +146,14 @@ public final class LlmGenerationConfig {
       return this;
     }
 
-    /** A sound that goes before the prompt, which no model takes yet. */
+    /** A sound before the prompt. No model supports it yet. */
     @NotNull
     public Builder audioFilePath(@NotNull String path) {
       audioFilePath = path;
       return this;
     }
 
-    /** A spectrogram that goes before the prompt, which no model takes yet. */
+    /** A spectrogram before the prompt. No model supports it yet. */
     @NotNull
     public Builder audioData(@NotNull float[] data, int batchSize, int nBins, int nFrames) {
       audioData = data;

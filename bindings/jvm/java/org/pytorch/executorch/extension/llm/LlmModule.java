@@ -14,11 +14,11 @@ import org.pytorch.executorch.internal.NamedOptions;
 import org.pytorch.executorch.internal.NativeHandle;
 
 /**
- * A language model in one conversation, which goes on with each prompt until {@link #resetContext}.
+ * A language model with one conversation. Each prompt continues it, until {@link #resetContext}.
  *
- * <p>Any thread may use it; one at a time does, and the others wait. {@link #stop} ends an answer, from its callback or from another
- * thread, and so does an interrupt of the thread that waits for it: before the next token, or the next 128 tokens of the prompt. While
- * the first answer loads the model, it is loaded to the end. Images and sound are refused with the code {@code NOT_SUPPORTED}.
+ * <p>Any thread may use it. Calls run one at a time; other threads wait. {@link #stop}, from a callback or another thread, and an
+ * interrupt of the waiting thread end an answer before the next token, or the next 128 tokens of the prompt. They do not end the loading
+ * of the model by the first answer. Images and sound are refused with the code {@code NOT_SUPPORTED}.
  */
 public final class LlmModule implements Closeable {
   static {
@@ -45,12 +45,12 @@ public final class LlmModule implements Closeable {
   private final String loraPath;
   private final NamedOptions named;
 
-  /** Without an object until the model is loaded. */
+  /** Has no object until the model is loaded. */
   private final NativeHandle handle = new NativeHandle(this, 0, LlmModule::freeNative);
 
   private volatile boolean isClosed;
 
-  /** Whether the answer that is being generated is to end; kept here since there is no model while it is loaded. */
+  /** True if the current answer must end. It is here because there is no model yet while it is loaded. */
   private volatile boolean isStopped;
 
   private LlmModule(
@@ -162,7 +162,7 @@ public final class LlmModule implements Closeable {
     return files;
   }
 
-  /** Loads the model, as the first use does otherwise. */
+  /** Loads the model. Otherwise the first use does it. */
   public void load() {
     use(pointer -> {});
   }
@@ -191,7 +191,7 @@ public final class LlmModule implements Closeable {
    * @param temperature 0 chooses the most likely token each time; a negative one is that of the module.
    * @param numBos how often the token that begins a text is put before the prompt; with 0 it is the module's.
    * @param numEos how often the token that ends a text is put behind the prompt; with 0 it is the module's.
-   * @throws ExecutorchRuntimeException if the model cannot be loaded, or there is no room for an answer.
+   * @throws ExecutorchRuntimeException if the model cannot be loaded, or the context has no room for an answer.
    * @throws IllegalStateException if the module has been closed, or in a callback of it.
    */
   public void generate(
@@ -295,7 +295,7 @@ public final class LlmModule implements Closeable {
     }
   }
 
-  /** A callback of the caller's, and whether the answer goes on. */
+  /** The caller's callback, and the state of the answer. */
   private final class Heeding implements LlmCallback {
     private final LlmCallback callback;
 
@@ -313,13 +313,13 @@ public final class LlmModule implements Closeable {
       callback.onStats(stats);
     }
 
-    /** Native code asks before each token and part of the prompt. */
+    /** Called by native code before each token and each part of the prompt. */
     boolean goesOn() {
       return !isStopped && !Thread.currentThread().isInterrupted();
     }
   }
 
-  /** Adds a text to the conversation, such as what was said before, without an answer. */
+  /** Adds a text to the conversation, such as earlier messages, without an answer. */
   public void prefillPrompt(@NotNull String prompt) {
     if (prompt == null) {
       throw new IllegalArgumentException("A prompt must be not null");
@@ -395,12 +395,12 @@ public final class LlmModule implements Closeable {
         ExecutorchRuntimeException.NOT_SUPPORTED, "language models take no " + what + " yet");
   }
 
-  /** Forgets the conversation. */
+  /** Removes the conversation. */
   public void resetContext() {
     use(LlmModule::forgetNative);
   }
 
-  /** Ends the answer that is being generated, or whose model is being loaded: for callbacks, and other threads. */
+  /** Ends the current answer, also while its model is loaded. Callbacks and other threads may call it. */
   public void stop() {
     isStopped = true;
   }
@@ -423,7 +423,7 @@ public final class LlmModule implements Closeable {
     }
   }
 
-  /** As {@link #close}. */
+  /** Same as {@link #close}. */
   @Deprecated
   public void resetNative() {
     close();
@@ -435,7 +435,7 @@ public final class LlmModule implements Closeable {
     }
   }
 
-  /** Loads the model, unless it is there, and uses it alone. */
+  /** Loads the model, unless it is loaded, and uses it exclusively. */
   private void use(NativeHandle.Use use) {
     if (handle.lock.isHeldByCurrentThread()) {
       throw new IllegalStateException("The module cannot be used in a callback of it, but for stop()");
@@ -443,7 +443,7 @@ public final class LlmModule implements Closeable {
     handle.lock.lock();
     try {
       checkOpen();
-      // Before the model is loaded, during which there may be a stop.
+      // Reset before the model is loaded, because a stop may come during that.
       isStopped = false;
       if (handle.pointer() == 0) {
         handle.set(

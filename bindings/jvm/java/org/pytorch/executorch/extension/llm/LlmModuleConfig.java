@@ -4,7 +4,7 @@ import org.jetbrains.annotations.NotNull;
 import org.jetbrains.annotations.Nullable;
 import org.pytorch.executorch.internal.NamedOptions;
 
-/** How a language model is loaded. */
+/** Options of loading a language model. */
 public final class LlmModuleConfig {
   public static final int LOAD_MODE_FILE = 0;
   public static final int LOAD_MODE_MMAP = 1;
@@ -92,7 +92,7 @@ public final class LlmModuleConfig {
       return this;
     }
 
-    /** Any option of loading by its name, such as {@code threads} or {@code memory_limit}. */
+    /** Sets any option of loading by its name, such as {@code threads} or {@code memory_limit}. */
     @NotNull
     public Builder option(@NotNull String name, @NotNull String value) {
       named.add(name, value);
@@ -112,14 +112,14 @@ public final class LlmModuleConfig {
       return this;
     }
 
-    /** The temperature of answers that do not say one; 0 chooses the most likely token each time. */
+    /** The default temperature of answers; 0 chooses the most likely token. */
     @NotNull
     public Builder temperature(float value) {
       temperature = value;
       return this;
     }
 
-    /** A file of weights that the program does not hold ({@code .ptd}). */
+    /** A {@code .ptd} file with weights of the program. */
     @NotNull
     public Builder dataPath(@Nullable String path) {
       dataPath = path;
@@ -132,14 +132,14 @@ public final class LlmModuleConfig {
       return this;
     }
 
-    /** How often the token that begins a text is put before each prompt. */
+    /** Number of BOS tokens before each prompt. */
     @NotNull
     public Builder numBos(int count) {
       numBos = count;
       return this;
     }
 
-    /** How often the token that ends a text is put behind each prompt. */
+    /** Number of EOS tokens after each prompt. */
     @NotNull
     public Builder numEos(int count) {
       numEos = count;
@@ -159,7 +159,7 @@ public final class LlmModuleConfig {
     /**
      * Makes the configuration.
      *
-     * @throws IllegalArgumentException without a path of a module and one of a tokenizer.
+     * @throws IllegalArgumentException if the path of the module or of the tokenizer is missing.
      */
     @NotNull
     public LlmModuleConfig build() {
