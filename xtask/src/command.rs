@@ -60,7 +60,7 @@ pub const TAIL: usize = 4096;
 fn forward(mut from: impl Read, mut to: impl Write, tail: &Mutex<VecDeque<u8>>) {
     let mut buffer = [0; TAIL];
     while let Ok(count @ 1..) = from.read(&mut buffer) {
-        // Nobody may be listening any more; the process goes on as it would by itself.
+        // Nobody may be listening any more; the process continues as it would by itself.
         let _ = to.write_all(&buffer[..count]).and_then(|()| to.flush());
         let mut tail = tail.lock().unwrap_or_else(PoisonError::into_inner);
         tail.extend(&buffer[..count]);

@@ -201,7 +201,7 @@ fn listed() -> Result<BTreeMap<String, Declared>> {
 
 /// The functions and types of a header, each in one line, by their names.
 fn declarations(header: &str) -> BTreeMap<String, String> {
-    // A line behind a backslash goes on with a macro.
+    // A line after a backslash continues a macro.
     let header = header.replace("\\\n", " ");
     let is_code = |line: &&str| !line.trim_start().starts_with("//") && !line.starts_with('#');
     let code = header.lines().filter(is_code).collect::<Vec<_>>().join(" ").replace("extern \"C\" {", "");

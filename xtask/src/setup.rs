@@ -90,7 +90,7 @@ fn peers() -> Result<()> {
     environment(".venv-peers", "tools/requirements-peers.txt", &["--no-deps"], || see_main(&peers_python()))
 }
 
-/// Gives another environment the packages of `.venv`, behind its own.
+/// Gives another environment the packages of `.venv`, after its own.
 fn see_main(python: &Path) -> Result<()> {
     let print = "import sysconfig; print(sysconfig.get_path('purelib'))";
     let main = output(&mut command(venv_python(), &["-c", print]))?;

@@ -843,7 +843,7 @@ typedef struct rl_llm_message {
 } rl_llm_message;
 
 // Receives the text of an answer while it is generated, on the thread of the call. Returns true to
-// go on, false to end the answer. It must not throw exceptions or jump out of the call.
+// continue, false to end the answer. It must not throw exceptions or jump out of the call.
 typedef bool (*rl_llm_text_fn)(struct rl_string text, void *user_data);
 
 // A token of an answer with its log probability.
@@ -858,7 +858,7 @@ typedef struct rl_llm_token {
 } rl_llm_token;
 
 // Receives each token of an answer, on the thread of the call, if the option `logprobs` is set. The
-// token lives for the call. Returns true to go on, false to end the answer. It must not throw
+// token lives for the call. Returns true to continue, false to end the answer. It must not throw
 // exceptions or jump out of the call.
 typedef bool (*rl_llm_token_fn)(const struct rl_llm_token *token, void *user_data);
 
@@ -979,7 +979,8 @@ struct rl_value rl_value_string(const char *text);
 // Returns the bytes of one element; 0 for a number that is not an `rl_dtype`.
 size_t rl_dtype_size(uint32_t dtype);
 
-// Makes an interrupt, which is not set. It may be freed while calls run with it: they go on then.
+// Makes an interrupt, which is not set. It may be freed while calls run with it: they continue
+// then.
 struct rl_status *rl_interrupt_new(struct rl_interrupt **interrupt);
 
 // Sets the flag (`is_set` is true), so that calls with this interrupt end before their next step
@@ -1242,7 +1243,7 @@ void *rl_delegate_state(struct rl_delegate_context *context,
 void *rl_delegate_buffer(const struct rl_delegate_context *context,
                          size_t argument);
 
-// Returns true if somebody receives the events of the delegate. Ask before doing anything for them
+// Returns true if anyone receives the events of the delegate. Ask before doing anything for them
 // that costs time.
 bool rl_delegate_has_tracer(const struct rl_delegate_context *context);
 

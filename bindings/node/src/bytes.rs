@@ -44,7 +44,8 @@ impl Bytes {
         call(env, || {
             let Some(Content::Block(block)) = &mut self.0 else { return Err(gone()) };
             let target = block.bytes_mut().get_mut(at as usize..).and_then(|rest| rest.get_mut(..part.len()));
-            let target = target.ok_or(Problem::Own(Code::InvalidArgument, "the part exceeds the length of the file"))?;
+            let target =
+                target.ok_or(Problem::Own(Code::InvalidArgument, "the part exceeds the length of the file"))?;
             target.copy_from_slice(part);
             Ok(())
         })

@@ -1,7 +1,7 @@
 //! Node.js bindings: convert, call, map errors. Everything else belongs to the crate `rushlight`. The npm package in
 //! `bindings/js/package` is the only caller of the exports here. `bindings/README.md` has the decisions.
 //!
-//! Long computations run on libuv's thread pool (`job.rs`) and return promises; JavaScript goes on meanwhile, so
+//! Long computations run on libuv's thread pool (`job.rs`) and return promises; JavaScript continues meanwhile, so
 //! that nothing on that thread reads memory that JavaScript can write, shrink or detach. Objects are shared with the thread that
 //! uses them, and each is used by one call at a time: JavaScript waits before it starts the next. Level 9.
 #![allow(missing_debug_implementations, reason = "no crate uses this one")]

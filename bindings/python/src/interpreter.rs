@@ -1,6 +1,6 @@
 //! Threads that are in Rust or called from there when the interpreter ends.
 //!
-//! When the main thread ends, daemon threads go on for a moment. The interpreter stops them when they next attach or, in the
+//! When the main thread ends, daemon threads continue for a moment. The interpreter stops them when they next attach or, in the
 //! middle of Python code, when they next take their turn. Until Python 3.13 it does so by unwinding the thread's stack, which
 //! must not go through Rust. Such threads stay where they are instead: the process is about to end.
 
@@ -29,7 +29,7 @@ struct Barrier;
 
 impl Drop for Barrier {
     fn drop(&mut self) {
-        // Panics go on to whoever catches them.
+        // Panics are caught further up.
         if !thread::panicking() {
             stay();
         }

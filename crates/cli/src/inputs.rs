@@ -190,7 +190,7 @@ impl Inputs {
     }
 }
 
-/// The name of an input and the text behind its `=`. Names may contain `=` too.
+/// The name of an input and the text after its `=`. Names may contain `=` too.
 fn known_name<'t>(text: &'t str, names: &[String]) -> Option<(&'t str, &'t str)> {
     splits(text).rev().find(|(name, _)| names.iter().any(|known| known == name))
 }

@@ -175,7 +175,7 @@ fn canonicalize(model: &mut Model, options: &CompileOptions) -> Result<Vec<Decid
     settle(model, options, &options.passes, &mut composites)
 }
 
-/// Offers the nodes to the backends, and decomposes composites that nobody claims, until none is left. Each round begins with
+/// Offers the nodes to the backends, and decomposes composites that no backend claims, until none is left. Each round begins with
 /// the functional model: the result is the same as if the canonical form had never had those composites.
 ///
 /// Common subexpressions are merged before each round, so that a call may hide equal calls of other origins, which a later
@@ -208,7 +208,7 @@ fn settle(
     }
 }
 
-/// Excludes from the canonical form the composites that nobody claimed; all calls of their operators unless `allows_single`.
+/// Excludes from the canonical form the composites that no backend claimed; all calls of their operators unless `allows_single`.
 /// Returns true if there are any.
 fn exclude(composites: &mut Composites, model: &Model, claims: &[Decided], allows_single: bool) -> bool {
     let mut claimed: HashSet<&str> = HashSet::new();
@@ -225,7 +225,7 @@ fn exclude(composites: &mut Composites, model: &Model, claims: &[Decided], allow
     }
     let is_left = !left.is_empty();
     for (method, graph, node) in left {
-        // An operator that nobody claimed anywhere goes at once, with the calls that other passes merged into this one.
+        // An operator that no backend claimed anywhere goes at once, with the calls that other passes merged into this one.
         match graph.nodes[node].op.name() {
             name if allows_single && claimed.contains(name) => composites.decompose(method, graph, node),
             name => composites.decompose_all(name),

@@ -25,7 +25,7 @@ pub fn number(value: f64) -> String {
     if (1e-1..1e15).contains(&magnitude) {
         return trim(&format!("{value:.6}"));
     }
-    // One more decimal for each zero behind the point.
+    // One more decimal for each zero after the point.
     if (1e-4..1e-1).contains(&magnitude) {
         let zeros = (-magnitude.log10()).floor().max(0.0) as usize;
         return trim(&format!("{value:.*}", 6 + zeros));

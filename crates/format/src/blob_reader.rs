@@ -1,4 +1,4 @@
-//! Reading blobs of the named data: little-endian numbers, and texts behind their lengths.
+//! Reading blobs of the named data: little-endian numbers, and texts after their lengths.
 
 /// The bytes are not a well-formed blob.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

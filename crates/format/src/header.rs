@@ -4,7 +4,7 @@ use crate::error::ErrorKind;
 use crate::flatbuf::Context;
 use crate::schema::HEADER_IDENTIFIER;
 
-/// Compares the identifier behind the root offset. The first two letters name the format, the rest its generation.
+/// Compares the identifier after the root offset. The first two letters name the format, the rest its generation.
 pub(crate) fn check_identifier(ctx: &Context<'_>, expected: [u8; 4]) {
     let got = ctx.number::<u32>(4, HEADER_IDENTIFIER).to_le_bytes();
     if got == expected {

@@ -1,4 +1,4 @@
-//! A file that is ready to be written: the flatbuffer, and the blobs behind it.
+//! A file that is ready to be written: the flatbuffer, and the blobs after it.
 
 use alloc::vec::Vec;
 

@@ -201,7 +201,7 @@ fn needed(file: &[u8]) -> u64 {
             if file.get(here..field(4)?)? != b"PK\x03\x04" {
                 return None;
             }
-            // Flag bit 3: the sizes are in a descriptor behind the data.
+            // Flag bit 3: the sizes are in a descriptor after the data.
             if u16_at(file, field(6)?)? & 8 != 0 {
                 return None;
             }

@@ -1,4 +1,4 @@
-//! Data segments behind the flatbuffer of a `.pte` or `.ptd` file.
+//! Data segments after the flatbuffer of a `.pte` or `.ptd` file.
 
 use crate::error::{ErrorKind, Feature};
 use crate::flatbuf::{Table, TableList};

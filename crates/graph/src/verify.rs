@@ -306,7 +306,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// Checks the block that decides whether a loop goes on.
+    /// Checks the block that decides whether a loop continues.
     fn condition(&mut self, block: BlockId, carried: &[Type]) -> Result<(), Error> {
         let given = self.graph.blocks.get(block).map(|block| block.results.as_slice()).unwrap_or_default();
         let [result] = given else { return Err(broken("the results of a condition", 1, given.len())) };

@@ -310,7 +310,7 @@ mod tests {
                     let run = run(machine, others, has_prompt, 1000);
                     let what = format!("{machine:?}, {others} others, a prompt: {has_prompt}");
                     assert!(run.slowest <= 1.1, "{what}: {} of the bound", run.slowest);
-                    // All go on.
+                    // All continue.
                     let (least, most) = (run.tokens[1..].iter().min(), run.tokens[1..].iter().max());
                     assert!(
                         least.zip(most).is_some_and(|(least, most)| least * 10 >= *most * 9),

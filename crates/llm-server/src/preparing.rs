@@ -288,7 +288,7 @@ mod tests {
                 let permit = preparing.turn(tenant(0, index as u8 / 2), 10).await.expect("a permit");
                 let ended = ended.clone();
                 let work = async move { permit.work(move || Ok(ended.lock().map(|ended| ended.recv()).is_ok())).await };
-                // The client leaves while the work goes on.
+                // The client leaves while the work continues.
                 assert!(tokio::time::timeout(Duration::from_millis(50), work).await.is_err());
             }
             let refused = preparing.turn(tenant(0, 9), 10).await.expect_err("all permits are taken");

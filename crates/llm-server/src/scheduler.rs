@@ -1,7 +1,7 @@
 //! The thread that owns the model: all answers get a token in one call of it, and a prompt is read in parts between these calls.
 //!
 //! [`fair`](crate::fair) decides which client's work begins, is read next, or gives its session to another client. The session of a paused
-//! answer may be dropped. Its tokens are then read again when it goes on.
+//! answer may be dropped. Its tokens are then read again when it continues.
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -20,7 +20,7 @@ use crate::metrics::{Metrics, add, add_time};
 use crate::pace::{Call, Pace, Reading, Ready, Work};
 use crate::queue::Receiver;
 
-/// Maximum number of a prompt's tokens that are read in a turn, so that other answers go on meanwhile.
+/// Maximum number of a prompt's tokens that are read in a turn, so that other answers continue meanwhile.
 const PREFILL_TURN: usize = 256;
 
 /// As [`PREFILL_TURN`], of tokens that are scored: a program may be called for each.
@@ -377,7 +377,7 @@ impl Scheduler {
         Ok((session, known))
     }
 
-    /// Takes the session of an answer, which goes on later.
+    /// Takes the session of an answer, which continues later.
     fn pause(&mut self, index: usize) {
         if index >= self.answers.len() {
             return;
@@ -564,7 +564,7 @@ impl Scheduler {
         Turn::GoesOn
     }
 
-    /// Reads up to `max` of the tokens before an answer. Once they are read, the answer begins, or goes on.
+    /// Reads up to `max` of the tokens before an answer. Once they are read, the answer begins, or continues.
     fn prefill(&mut self, index: usize, max: usize) -> Result<Option<Event>> {
         let Some(answer) = self.answers.get_mut(index) else { return Ok(None) };
         let job = answer.job.clone();
@@ -593,7 +593,7 @@ impl Scheduler {
         Ok(is_scored.then_some(Event::Prompt(scores)))
     }
 
-    /// Begins the choices whose prompt is read, or goes on with a paused answer. Choices for which there is no session wait for one.
+    /// Begins the choices whose prompt is read, or continues a paused answer. Choices for which there is no session wait for one.
     fn decode(&mut self, index: usize) -> Result<()> {
         let room = self.max_sessions.saturating_sub(self.answers.len());
         let Self { model, tokenizer, answers, paused, turn, .. } = self;

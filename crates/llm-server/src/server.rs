@@ -83,7 +83,7 @@ pub fn serve(
     Ok(())
 }
 
-/// Time that answers may go on after an interrupt: a person waits.
+/// Time that answers may continue after an interrupt: a person waits.
 const INTERRUPT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A timeout that stands for none.

@@ -44,7 +44,7 @@ pub struct Options {
     pub client_timeout: Duration,
     /// Maximum time of a request, with that in the queue.
     pub timeout: Duration,
-    /// Time that answers may go on after a request to terminate; one second after an interrupt.
+    /// Time that answers may continue after a request to terminate; one second after an interrupt.
     pub shutdown_timeout: Duration,
     /// Origins of pages of other sites that may send requests, such as `https://app.example`; `*` for all.
     pub cors_origins: Vec<String>,

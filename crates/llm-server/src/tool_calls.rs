@@ -1,7 +1,7 @@
 //! Calls of tools in the text of an answer.
 //!
 //! Models write them as they were trained to: Hermes and Qwen as JSON between `<tool_call>` and `</tool_call>`, Mistral as a list
-//! behind `[TOOL_CALLS]`, Llama 3 as an answer that is one JSON object, also behind `<|python_tag|>`.
+//! after `[TOOL_CALLS]`, Llama 3 as an answer that is one JSON object, also after `<|python_tag|>`.
 
 use serde_json::{Map, Value};
 

@@ -26,7 +26,7 @@ pub struct Generation {
     pub sampling: Sampling,
     /// Stop strings, which are not part of the answer.
     pub stop: Vec<String>,
-    /// True if the answer goes on after EOS tokens.
+    /// True if the answer continues after EOS tokens.
     pub ignore_eos: bool,
     /// Number of most likely tokens to return at each step with their log probabilities, besides that of the chosen
     /// token. `None` computes none.

@@ -32,7 +32,7 @@ pub enum Event<'a> {
         instruction: usize,
     },
     /// A copy of a tensor's data between host and device, for this instruction. Outputs are copied for the instruction
-    /// behind the last.
+    /// after the last.
     Copy {
         instruction: usize,
         bytes: usize,
@@ -70,7 +70,7 @@ pub trait DelegateTracer {
 pub struct DelegateEvents<'a>(pub Option<&'a dyn DelegateTracer>);
 
 impl DelegateEvents<'_> {
-    /// True if somebody receives events. Delegates ask before they do anything for them that costs time.
+    /// True if anyone receives events. Delegates ask before they do anything for them that costs time.
     pub fn is_on(self) -> bool {
         self.0.is_some()
     }

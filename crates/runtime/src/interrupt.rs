@@ -9,7 +9,7 @@ use crate::error::{Detail, Result};
 /// An execution whose tracer returns one ([`EventTracer::interrupt`](crate::EventTracer::interrupt)) asks it before each
 /// instruction, and delegates ask it before each of their steps. A step that has begun is finished first.
 pub trait Interrupt {
-    /// The reason to stop now; `None` to go on.
+    /// The reason to stop now; `None` to continue.
     fn poll(&self) -> Option<Stop>;
 }
 

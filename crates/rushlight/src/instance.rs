@@ -253,7 +253,7 @@ impl MethodInstance {
         result
     }
 
-    /// Submits a call: it goes on while it is polled. See [`Call::submit`](crate::Call::submit).
+    /// Submits a call: it continues while it is polled. See [`Call::submit`](crate::Call::submit).
     pub fn submit<'r>(&'r mut self, inputs: &'r [Input<'r>]) -> Result<Submission<'r>, Error> {
         self.submit_with(None, inputs)
     }

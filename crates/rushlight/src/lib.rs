@@ -87,7 +87,7 @@
 //! # A session
 //!
 //! Methods keep state between calls, such as a KV cache. A [`Session`] is a state of its own over the module's weights: several users
-//! take turns, and each goes on where it was. This model takes tokens and the position of the first, and returns logits for the next.
+//! take turns, and each continues where it was. This model takes tokens and the position of the first, and returns logits for the next.
 //!
 //! ```
 //! # #[cfg(all(feature = "llm", feature = "cpu", feature = "cpu-compile"))]

@@ -201,7 +201,7 @@ impl Calibration for Runs<'_> {
 impl Runs<'_> {
     fn fail(&mut self, error: Error, inputs: Inputs) -> graph::Error {
         let known = graph::Error::invalid(error.message());
-        // If inputs of the export fail, the outputs are not compared, and quantization goes on.
+        // If inputs of the export fail, the outputs are not compared, and quantization continues.
         if inputs == Inputs::Calibration {
             self.failure = Some(error);
         }

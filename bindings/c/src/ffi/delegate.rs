@@ -175,7 +175,7 @@ pub unsafe extern "C" fn rl_delegate_buffer(
     })
 }
 
-/// Returns true if somebody receives the events of the delegate. Ask before doing anything for them that costs time.
+/// Returns true if anyone receives the events of the delegate. Ask before doing anything for them that costs time.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_delegate_has_tracer(context: *const rl_delegate_context<'_, '_, '_>) -> bool {
     guard_or(false, || {

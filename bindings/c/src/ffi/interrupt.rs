@@ -16,7 +16,7 @@ pub unsafe fn flag(interrupt: *const rl_interrupt) -> Option<Flag> {
     unsafe { interrupt.as_ref() }.map(|interrupt| interrupt.0.clone())
 }
 
-/// Makes an interrupt, which is not set. It may be freed while calls run with it: they go on then.
+/// Makes an interrupt, which is not set. It may be freed while calls run with it: they continue then.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_interrupt_new(interrupt: *mut *mut rl_interrupt) -> *mut super::rl_status {
     guard(|| {

@@ -21,7 +21,7 @@ pub struct rl_kernel_context<'a, 'm> {
 }
 
 impl rl_kernel_context<'_, '_> {
-    /// Refuses arguments beyond the schema: programs list the returned values once more behind them.
+    /// Refuses arguments beyond the schema: programs list the returned values once more after them.
     fn check(&self, index: usize) -> Result<()> {
         if index < self.arguments {
             return Ok(());

@@ -46,7 +46,7 @@ pub struct rl_llm_message {
     pub content: *const c_char,
 }
 
-/// Receives the text of an answer while it is generated, on the thread of the call. Returns true to go on, false to end
+/// Receives the text of an answer while it is generated, on the thread of the call. Returns true to continue, false to end
 /// the answer. It must not throw exceptions or jump out of the call.
 pub type rl_llm_text_fn = Option<unsafe extern "C" fn(text: rl_string, user_data: *mut c_void) -> bool>;
 
@@ -64,7 +64,7 @@ pub struct rl_llm_token {
 }
 
 /// Receives each token of an answer, on the thread of the call, if the option `logprobs` is set. The token lives for the
-/// call. Returns true to go on, false to end the answer. It must not throw exceptions or jump out of the call.
+/// call. Returns true to continue, false to end the answer. It must not throw exceptions or jump out of the call.
 pub type rl_llm_token_fn = Option<unsafe extern "C" fn(token: *const rl_llm_token, user_data: *mut c_void) -> bool>;
 
 /// Options of text generation. `RL_LLM_GENERATE_OPTIONS_INIT` has the defaults, which are those of all languages and of

@@ -25,7 +25,7 @@ static IS_ANSWERING: AtomicBool = AtomicBool::new(false);
 /// True once Ctrl-C was pressed since the answer began.
 static IS_STOPPED: AtomicBool = AtomicBool::new(false);
 
-/// Lines go on after a backslash.
+/// Lines continue after a backslash.
 pub struct Continuation;
 
 impl Lines {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::command;
 
-/// A program that is large enough to be kept, because of bytes behind it that nobody reads.
+/// A program that is large enough to be kept, because of bytes after it that nobody reads.
 fn program(folder: &Path) -> PathBuf {
     let small = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/corpus/1.5.1/mlp.pte");
     let mut bytes = fs::read(small).expect("a file of the corpus");

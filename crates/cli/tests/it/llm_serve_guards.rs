@@ -221,7 +221,7 @@ fn a_client_does_not_keep_others_out() {
 }
 
 /// One key's client fills all sessions and the queue with endless answers. Another's requests are answered all the same, one after the
-/// other, and the endless ones go on.
+/// other, and the endless ones continue.
 #[test]
 fn many_requests_of_one_client_do_not_hold_up_another() {
     let long = long_model("llm-serve-fair");

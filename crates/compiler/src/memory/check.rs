@@ -14,7 +14,7 @@ pub enum Conflict {
     Overlap { memory_id: u32, buffers: [usize; 2], instruction: usize },
     /// An offset is not a multiple of the buffer's alignment.
     Misaligned { buffer: usize, offset: u64, alignment: u64 },
-    /// A buffer ends behind its arena. An arena that the plan lacks has a size of 0.
+    /// A buffer ends after its arena. An arena that the plan lacks has a size of 0.
     Outside { buffer: usize, end: u64, arena: u64 },
     /// A buffer is not at its settled offset.
     Moved { buffer: usize, expected: u64, got: u64 },

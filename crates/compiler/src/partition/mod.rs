@@ -206,7 +206,7 @@ pub fn partition(model: &mut Model, backends: &[Box<dyn Backend>], progress: &Pr
 }
 
 /// Asks the backends for their claims on each method, in the order of the methods. `composites` has the calls that are decomposed
-/// if nobody claims them.
+/// if no backend claims them.
 ///
 /// # Errors
 /// Errors of backends.

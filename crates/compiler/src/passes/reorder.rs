@@ -309,7 +309,7 @@ impl Schedule {
         ends.sort_by_key(|step| Reverse(largest[*step]));
         let mut order = Vec::with_capacity(self.steps.len());
         let mut done = vec![false; self.steps.len()];
-        // Steps to take. Each is there a second time, behind the steps that must come before it.
+        // Steps to take. Each is there a second time, after the steps that must come before it.
         let mut stack: Vec<(usize, bool)> = ends.iter().rev().map(|step| (*step, false)).collect();
         while let Some((at, is_ready)) = stack.pop() {
             if done[at] {
@@ -350,7 +350,7 @@ impl Schedule {
     }
 
     /// Returns moves that may leave less in use at the peak. Steps whose results are needed only after the peak move
-    /// behind it. Steps that are the last to read a value move before it.
+    /// after it. Steps that are the last to read a value move before it.
     fn moves(&self, order: &[usize], uses: &Uses) -> Vec<(usize, usize)> {
         let mut place = vec![0; order.len()];
         order.iter().enumerate().for_each(|(at, step)| place[*step] = at);
@@ -398,7 +398,7 @@ fn base_of_view(graph: &Graph, id: NodeId) -> Option<ValueId> {
     let (Some(Arg::Value(base)), Some(result)) = (node.args.first(), node.result()) else { return None };
     let (from, to) = (graph.tensor(*base).ok()?, graph.tensor(result).ok()?);
     let is_view = node.op.name() == aten::VIEW_COPY && from.is_contiguous() && to.is_contiguous();
-    // A view with a computed size stays behind the step that computes the size.
+    // A view with a computed size stays after the step that computes the size.
     let sizes_are_known = node.args.iter().skip(1).all(|arg| {
         let mut known = true;
         arg.for_each_value(&mut |_| known = false);
@@ -421,7 +421,7 @@ fn for_each_read(graph: &Graph, id: NodeId, visit: &mut impl FnMut(ValueId)) {
     }
 }
 
-/// True if a node may have side effects, so that it stays behind other such nodes.
+/// True if a node may have side effects, so that it stays after other such nodes.
 fn has_effects(graph: &Graph, id: NodeId) -> bool {
     let node = &graph.nodes[id];
     match &node.op {

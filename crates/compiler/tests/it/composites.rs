@@ -1,4 +1,4 @@
-//! Composites of the canonical form are offered whole; those that nobody claims are offered by their parts.
+//! Composites of the canonical form are offered whole; those that no backend claims are offered by their parts.
 
 use std::sync::{Arc, Mutex};
 

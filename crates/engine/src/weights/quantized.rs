@@ -275,7 +275,7 @@ impl QuantizedGroup<'_> {
         s.i32_to_f32(self.zeros_i32(s))
     }
 
-    /// Prefetches the bytes at the offset `ahead` behind the group.
+    /// Prefetches the bytes at the offset `ahead` after the group.
     #[inline(always)]
     pub(crate) fn prefetch<S: Simd>(&self, s: S, ahead: usize) {
         for at in (0..self.head.len() + self.weights.len()).step_by(64) {

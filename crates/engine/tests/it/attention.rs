@@ -50,7 +50,7 @@ fn reference(a: &Attention, tensors: &Tensors) -> Vec<f64> {
 }
 
 /// Returns random strides of `[batch, heads, rows, width]`, stored in this order or as `[batch, rows, heads, width]`, with or
-/// without a gap behind each row, and the length of the slice that they need.
+/// without a gap after each row, and the length of the slice that they need.
 fn layout(rng: &mut Rng, [batch, heads, rows, width]: [usize; 4]) -> (Strides, usize) {
     let gap = rng.one_of(&[0, 0, 3]);
     let strides = if rng.below(2) == 0 {
@@ -167,7 +167,7 @@ fn agrees_with_f64() {
     }
 }
 
-/// Prefetches go behind the last key, where such strides lead anywhere.
+/// Prefetches go past the last key, where strides may point outside of the tensor.
 #[test]
 fn strides_between_single_rows_are_not_used() {
     let anywhere = Strides { batch: usize::MAX, head: usize::MAX, row: usize::MAX };

@@ -166,7 +166,7 @@ impl Builder {
                 }
             }
         }
-        // A new vtable is directly before the table, an earlier one behind it.
+        // A new vtable is directly before the table, an earlier one after it.
         let known = self.vtables.get(&vtable).copied();
         let vtable_at = known.map_or(table + vtable.len(), |offset| offset.0 as usize);
         body[..4].copy_from_slice(&((vtable_at as i64 - table as i64) as i32).to_le_bytes());

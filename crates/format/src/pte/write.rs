@@ -34,7 +34,7 @@ pub struct WriteOptions {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
-    /// In segments behind the flatbuffer, which can be mapped and paged.
+    /// In segments after the flatbuffer, which can be mapped and paged.
     Segments,
     /// In the flatbuffer, as in the oldest programs; the file then has no extended header.
     Inline,
@@ -223,7 +223,7 @@ fn pool<'m>(entries: &'m [Blob<'_>], alignment: u64) -> (Vec<(u64, Piece<'m>)>, 
             end = offset + data.size();
         }
     }
-    // The offset of an entry without data behind the last one with data must not exceed the segment.
+    // The offset of an entry without data after the last one with data must not exceed the segment.
     for offset in &mut offsets {
         *offset = (*offset).min(end);
     }

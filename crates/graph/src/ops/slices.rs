@@ -177,7 +177,7 @@ fn sliced(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
     let tensor = operands.tensor(0, graph)?;
     let (dim, size) = dim_and_size(operands, 1, tensor)?;
     let (start, end, step) = slice_range(operands, 2, &size, &graph.symbols)?;
-    // A start behind the end gives nothing, wherever it is: without its limit the bounds of the length are closer.
+    // Any start after the end gives an empty slice. Without the clamp of the start, the bounds of the length are tighter.
     let start = match operands.expr(2) {
         Ok(given) if given.as_int().is_some_and(|given| given >= 0) => given,
         _ => start,

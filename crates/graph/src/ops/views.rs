@@ -250,7 +250,7 @@ fn unsqueezed(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error
     Ok(result(tensor.dtype, shape))
 }
 
-/// `atleast_1d` and its like: dimensions in front, except that the third stands behind.
+/// `atleast_1d`, `atleast_2d` and `atleast_3d`: adds dimensions at the front; a third dimension is added at the end.
 fn padded_with_ones(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
     let tensor = operands.tensor(0, graph)?;
     let least = operands.schema.name.bytes().find(u8::is_ascii_digit).map_or(1, |digit| usize::from(digit - b'0'));

@@ -92,7 +92,7 @@ impl<'t> Cursor<'t> {
         Ok(self.text.get(start..self.at).unwrap_or_default().into())
     }
 
-    /// Parses a name behind its mark. Returns its text in the file, which is its key, and the unquoted name.
+    /// Parses a name after its mark. Returns its text in the file, which is its key, and the unquoted name.
     pub fn name(&mut self) -> Result<(&'t str, String), Error> {
         let start = self.at;
         let name = if self.rest().starts_with('"') { self.quoted()? } else { self.take_while(is_name_char).to_owned() };

@@ -21,8 +21,8 @@
 //! ```
 //!
 //! Values start with `%`, constants with `@` and states with `$`. Names that are no words stand in quotes; where several
-//! things have the same name, later ones are told apart by a number behind `~`, which is not part of the name. Line
-//! breaks and indentation mean nothing; `#` starts a comment, but `# 0:` behind a node is its origin, listed at the end
+//! things have the same name, later ones are told apart by a number after `~`, which is not part of the name. Line
+//! breaks and indentation mean nothing; `#` starts a comment, but `# 0:` after a node is its origin, listed at the end
 //! of the method. Content that is not short stands as its hash, and is kept beside the text in [`Contents`].
 
 mod content;

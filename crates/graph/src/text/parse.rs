@@ -145,7 +145,7 @@ impl<'t> Parser<'t> {
         Ok(())
     }
 
-    /// Parses data behind `=`.
+    /// Parses data after `=`.
     fn bytes(&mut self) -> Result<Bytes, Error> {
         self.cursor.expect("=")?;
         let before = self.cursor.clone();

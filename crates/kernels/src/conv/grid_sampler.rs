@@ -229,7 +229,7 @@ fn reflect<T: Number, F: Real>(position: F, low: F, span: F) -> F {
     add::<T, F>(extra.at_most(narrow::<T, F>(twice.sub(extra))), low)
 }
 
-/// The weights of four neighbouring pixels, `t` behind the second of them: cubic convolution with a = -0.75
+/// The weights of four neighbouring pixels, `t` after the second of them: cubic convolution with a = -0.75
 /// (Keys, 1981).
 fn cubic<T: Number, F: Real>(t: F) -> [F; 4] {
     let a = -0.75;

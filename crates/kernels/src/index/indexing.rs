@@ -178,7 +178,7 @@ impl<'a> Indexing<'a> {
         self.copy(strides, &block, out.bytes_mut(), input.bytes(), input.dtype().size(), false)
     }
 
-    /// The copy of the kept dimensions that come behind the positions.
+    /// The copy of the kept dimensions that come after the positions.
     pub(super) fn block(&self, strides: Strides<'_>, put: bool) -> Result<StridedCopy> {
         let mut copy = StridedCopy::new();
         for i in self.before..self.kept.len() {

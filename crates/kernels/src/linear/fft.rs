@@ -382,7 +382,7 @@ fn load_numbers<F: Real, const N: usize>(
     }
 }
 
-/// Reads the element at `distance` behind the start of each line.
+/// Reads the element at `distance` after the start of each line.
 fn load_number<F: Real, const N: usize>(values: &[Complex<F>], lines: &[[usize; 2]], distance: usize) -> Lanes<F, N> {
     let mut slot = [[F::ZERO; N]; 2];
     for (l, &[from, _]) in lines.iter().enumerate().take(N) {

@@ -209,7 +209,7 @@ fn rows<'a, T: AttentionElement>(
     Ok(HeadRows { data: tensor.as_slice()?, strides, quantization })
 }
 
-/// The zero points in argument `index` and the scales behind them.
+/// The zero points in argument `index` and the scales after them.
 fn row_quantization<'a>(
     cx: &'a KernelContext<'_>,
     tensor: &Tensor<'_>,

@@ -64,7 +64,7 @@ pub fn respond(
     (headers, Body::from_stream(ReceiverStream::new(receiver))).into_response()
 }
 
-/// Runs work that may take long. Other tasks of the thread go on in another one meanwhile.
+/// Runs work that may take long. Other tasks of the thread continue in another one meanwhile.
 pub fn beside<R>(work: impl FnOnce() -> R) -> R {
     tokio::task::block_in_place(work)
 }

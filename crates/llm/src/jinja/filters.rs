@@ -404,7 +404,7 @@ fn truncate_other(value: &Value, args: &Args) -> Result<Value> {
     Ok(value.clone())
 }
 
-/// Words that begin with a capital, and go on without.
+/// Words with a capital first letter and lower-case letters after it.
 fn title(text: &str) -> String {
     let is_between = |char: char| unicode::is_space(char) || matches!(char, '-' | '(' | '{' | '[' | '<');
     let mut made = String::with_capacity(text.len());

@@ -17,7 +17,7 @@ const STEPS_BESIDES: usize = if cfg!(fuzzing) { 1 << 14 } else { 1 << 22 };
 /// Maximum number of entries of the backtracking stack.
 const MAX_STACK: usize = 1 << 20;
 
-/// Maximum bytes of an expression, number of instructions, depth of groups, and number of repetitions behind one another.
+/// Maximum bytes of an expression, number of instructions, depth of groups, and number of repetitions in sequence.
 const MAX_EXPRESSION: usize = 1 << 14;
 const MAX_PROGRAM: usize = 1 << 14;
 const MAX_DEPTH: usize = 100;

@@ -1,4 +1,4 @@
-//! Mistral's `tekken.json`: the ranks of tiktoken behind special tokens.
+//! Mistral's `tekken.json`: the ranks of tiktoken after special tokens.
 
 use serde_json::Value as Json;
 

@@ -38,7 +38,7 @@ impl Trie {
         texts.sort_by_key(|(text, _)| *text);
         texts.dedup_by_key(|(text, _)| *text);
         let mut builder = Builder { units: vec![Unit { parent: Self::ROOT, ..FREE }], ..Builder::default() };
-        // Nodes without their children yet, with the texts behind them and the bytes that lead to them.
+        // Nodes without their children yet, with the texts after them and the bytes that lead to them.
         let mut left = vec![(Self::ROOT, &texts[..], 0)];
         let mut labels = Vec::new();
         while let Some((node, mut texts, depth)) = left.pop() {
@@ -60,7 +60,7 @@ impl Trie {
         Ok(Self(builder.units))
     }
 
-    /// The node behind a node by a byte.
+    /// Returns the child of a node for a byte.
     #[inline]
     pub(super) fn child(&self, node: u32, byte: u8) -> Option<u32> {
         let child = self.0.get(node as usize)?.base + u32::from(byte);
@@ -78,7 +78,7 @@ impl Trie {
         text.bytes().try_fold(node, |node, byte| self.child(node, byte))
     }
 
-    /// The longest text that bytes begin with, behind a node: its length and number.
+    /// Returns the longest text below a node that `bytes` begins with: its length and number.
     #[inline]
     pub(super) fn longest(&self, mut node: u32, bytes: &[u8]) -> Option<(usize, u32)> {
         let mut longest = None;
@@ -94,14 +94,14 @@ impl Trie {
 #[derive(Default)]
 struct Builder {
     units: Vec<Unit>,
-    /// Below these there is no room for one child, and hardly any for several.
+    /// Lower bound of the places with room for one child; below `first_roomy` there is hardly room for several.
     first_free: usize,
     first_roomy: usize,
 }
 
 impl Builder {
-    /// Places where several children are tried to be put before they are put behind all others, so that building takes time in
-    /// proportion to the texts.
+    /// Maximum places that are tried for the children of a node, before they are put after all others. It keeps the time of
+    /// building proportional to the texts.
     const MAX_TRIES: usize = 1024;
 
     /// Puts the children of a node by these bytes, in ascending order, where there is room. Returns their base.

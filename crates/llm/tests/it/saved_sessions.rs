@@ -42,7 +42,7 @@ fn sessions_of_other_programs_of_the_same_shape_are_refused() {
     let mut restored = model.session().unwrap();
     restored.restore(&model, &saved).unwrap();
     assert_eq!((restored.tokens(), restored.logits()), (session.tokens(), session.logits()));
-    // One of other weights does not, and goes on as it was.
+    // One of other weights does not, and continues as it was.
     let mut theirs = other.session().unwrap();
     theirs.prefill(&mut other, &prompt[..3]).unwrap();
     let logits = theirs.logits().to_vec();

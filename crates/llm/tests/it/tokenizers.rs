@@ -43,7 +43,7 @@ fn files_of_tiktoken_are_known_by_their_number_of_ranks() {
     ] {
         let mut file = trained.clone();
         for rank in count..ranks {
-            // 24 bits in base64, behind bytes that are no UTF-8.
+            // 24 bits in base64, after bytes that are no UTF-8.
             let digits = [18, 12, 6, 0]
                 .map(|shift| b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"[rank >> shift & 63]);
             file.push_str(&format!("////{} {rank}\n", str::from_utf8(&digits).unwrap()));

@@ -32,7 +32,7 @@ pub trait DeviceBuffer: Any + Send {
     /// Abandons a read that was started, because its execution was dropped.
     fn cancel_read(&mut self) {}
 
-    /// Waits until a pending read may go on. See [`DeviceDelegate::wait`](super::DeviceDelegate::wait).
+    /// Waits until a pending read may continue. See [`DeviceDelegate::wait`](super::DeviceDelegate::wait).
     fn wait(&mut self) -> Result<()> {
         core::hint::spin_loop();
         Ok(())

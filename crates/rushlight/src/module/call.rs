@@ -132,7 +132,7 @@ impl<'m, 'i> Call<'m, 'i> {
         })
     }
 
-    /// Submits the call: it goes on while it is polled, and the host may do anything else meanwhile. Methods whose delegates do
+    /// Submits the call: it continues while it is polled, and the host may do anything else meanwhile. Methods whose delegates do
     /// not need to wait complete at once. Events are reported by [`Submission::poll_traced`] alone.
     ///
     /// ```no_run

@@ -1,6 +1,6 @@
 //! Payloads of ExecuTorch's XNNPACK delegate: a graph of nodes, and their constants.
 //!
-//! Constants have lain in three places: in the flatbuffer, in a region of the payload behind it, and in the program's
+//! Constants have lain in three places: in the flatbuffer, in a region of the payload after it, and in the program's
 //! named data. All three are read.
 
 mod node;
@@ -167,7 +167,7 @@ impl<'a> Payload<'a> {
             .filter_map(move |index| payload.values.entry(payload.buf, index, TensorValue::decode).flatten())
     }
 
-    /// The data of a constant, possibly with padding behind it.
+    /// The data of a constant, possibly with padding after it.
     pub fn constant(&self, index: u32) -> Option<ConstantData<'a>> {
         let index = index as usize;
         match self.constants {

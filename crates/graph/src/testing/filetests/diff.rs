@@ -3,7 +3,7 @@
 /// Unchanged lines around each change.
 const CONTEXT: usize = 3;
 
-/// The lines of two texts, those of the first alone behind `-` and those of the second alone behind `+`.
+/// The lines of two texts, those of the first alone after `-` and those of the second alone after `+`.
 pub fn lines(before: &str, after: &str) -> String {
     let (before, after): (Vec<&str>, Vec<&str>) = (before.lines().collect(), after.lines().collect());
     let edits = edits(&before, &after);

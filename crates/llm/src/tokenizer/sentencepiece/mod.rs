@@ -42,7 +42,7 @@ pub(super) struct Description {
 /// Rules for spaces.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Whitespace {
-    /// A space is added before a text, or behind it with `is_suffix`.
+    /// A space is added before a text, or after it with `is_suffix`.
     pub(super) adds_dummy_prefix: bool,
     /// Spaces at both ends are removed, and of several in a row all but one.
     pub(super) removes_extra: bool,

@@ -234,7 +234,7 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// Checks the checksum. It is behind the end of the program, where readers of programs do not look. If the system
+/// Checks the checksum. It is after the end of the program, where readers of programs do not look. If the system
 /// failed before all bytes were on disk, the checksum differs.
 fn check_sum(bytes: &(impl StableBytes + ?Sized)) -> Result<(), Error> {
     let mut sum = Checksum::new();
