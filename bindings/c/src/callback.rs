@@ -23,7 +23,7 @@ pub fn failed(status: Status) -> runtime::Error {
     runtime::Error::new(Code::Internal, Detail::Text("the function behind it failed"))
 }
 
-/// The error of a call, with what a callback returned on this thread as its cause.
+/// The error of a call. Its cause is the error that a callback returned on this thread.
 pub fn explained(error: rushlight::Error) -> Status {
     let status = Status::from(error);
     match FAILED.take() {

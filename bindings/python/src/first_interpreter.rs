@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 
 use crate::ffi;
 
-/// Refuses to be imported in a second interpreter of the process: classes, registered functions and what else is kept would be
+/// Refuses to be imported in a second interpreter of the process: classes, registered functions and other static data would be
 /// those of the first.
 pub fn check_is_first(py: Python<'_>) -> PyResult<()> {
     static FIRST: AtomicI64 = AtomicI64::new(-1);

@@ -34,7 +34,7 @@ pub fn parallel_map<T: Send, R: Send>(items: Vec<T>, threads: usize, work: impl 
     done.into_iter().map(|(_, result)| result).collect()
 }
 
-/// Runs `work` on each item, on the threads of an engine, whose caches may still hold what it has just computed.
+/// Runs `work` on each item, on the threads of an engine. Their caches may still hold the results of its last kernel.
 pub fn on_threads_of<T: Send>(engine: &Engine, items: Vec<T>, work: impl Fn(T) + Sync) {
     let items: Vec<Mutex<Option<T>>> = items.into_iter().map(|item| Mutex::new(Some(item))).collect();
     engine.pool().run(items.len(), |index| {

@@ -109,10 +109,11 @@ impl OutputPartition {
     }
 }
 
-/// Blocks of at most `most` rows, a multiple of `unit`. Each has at least `unit` if there are as many, and all but the last whole units.
+/// Divides rows into blocks of at most `max_rows`, a multiple of `unit`. A block has at least `unit` rows, if there are as many.
+/// All blocks but the last have a multiple of `unit` rows.
 #[cfg(target_arch = "x86_64")]
-pub(crate) fn row_blocks(rows: &Range<usize>, unit: usize, most: usize) -> impl Iterator<Item = Range<usize>> {
-    let (start, count) = (rows.start, rows.len().div_ceil(most));
+pub(crate) fn row_blocks(rows: &Range<usize>, unit: usize, max_rows: usize) -> impl Iterator<Item = Range<usize>> {
+    let (start, count) = (rows.start, rows.len().div_ceil(max_rows));
     let axis = AxisChunks { items: rows.len(), unit, count };
     (0..count).map(move |block| axis.range(block)).map(move |block| start + block.start..start + block.end)
 }

@@ -5,8 +5,8 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
-/// Data of a file being written: bytes that are there, or bytes that are made when their turn comes, so that large data
-/// need not be in memory all at once.
+/// Data of a file: bytes in memory, or bytes that are made when they are written. Large data then need not be in memory all
+/// at once.
 #[derive(Clone, Debug)]
 pub enum Blob<'a> {
     Bytes(Cow<'a, [u8]>),
@@ -18,7 +18,7 @@ pub trait Make: fmt::Debug + Send + Sync {
     /// Number of bytes.
     fn size(&self) -> u64;
 
-    /// The bytes, if they are there already.
+    /// The bytes, if they are in memory.
     fn in_place(&self) -> Option<&[u8]> {
         None
     }
@@ -46,7 +46,7 @@ impl Blob<'_> {
         }
     }
 
-    /// The bytes, if they are there already.
+    /// The bytes, if they are in memory.
     pub fn in_place(&self) -> Option<&[u8]> {
         match self {
             Self::Bytes(bytes) => Some(bytes),

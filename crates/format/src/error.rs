@@ -17,7 +17,7 @@ pub struct FormatError {
     pub offset: u64,
 }
 
-/// The fault itself, with what was expected and what was found.
+/// The fault, with expected and actual values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {

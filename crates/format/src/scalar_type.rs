@@ -117,7 +117,7 @@ impl ScalarType {
         Self::SIZES[self as usize] as usize
     }
 
-    /// A table of bytes: what the compiler makes of the match is four times as large.
+    /// A table of bytes: the code of a `match` would be four times as large.
     #[expect(clippy::indexing_slicing, reason = "evaluated by the compiler")]
     const SIZES: [u8; Self::ALL.len()] = {
         let mut sizes = [0; Self::ALL.len()];

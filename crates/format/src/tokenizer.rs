@@ -1,7 +1,7 @@
 //! The tokenizer that a program of a language model carries: its files among the named data, which runtimes ignore.
 //!
 //! The key of a file is [`KEY_PREFIX`] and the file's name, and the data are its bytes: one file with the vocabulary, and
-//! those of [`SETTINGS`] that there are.
+//! any of [`SETTINGS`].
 
 /// Prefix of the keys of a tokenizer's files.
 pub const KEY_PREFIX: &str = "rushlight.tokenizer/";

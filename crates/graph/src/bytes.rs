@@ -27,7 +27,7 @@ impl Bytes {
         Self { owner, range: 0..len }
     }
 
-    /// The bytes of a blob, shared where they are there already; `None` if they could not be made.
+    /// Returns the bytes of a blob, shared if they are in memory; `None` if they cannot be made.
     pub fn of_blob(blob: &Blob<'static>) -> Option<Self> {
         match blob {
             Blob::Made(data) if data.in_place().is_some() => Some(Self::new(InPlace(data.clone()))),
@@ -52,7 +52,7 @@ impl Deref for Bytes {
     }
 }
 
-/// Data of a blob that are there.
+/// The data of a blob in memory.
 struct InPlace(Arc<dyn Make>);
 
 impl AsRef<[u8]> for InPlace {

@@ -1,4 +1,4 @@
-//! The compiler's error: what went wrong, at which node, what was expected, what came, and what to do about it.
+//! The compiler's error: its message, its node, expected and actual values, and a hint.
 
 use std::fmt;
 
@@ -118,7 +118,7 @@ impl Error {
         self
     }
 
-    /// Sets the hint: what the user can do.
+    /// Sets the hint for the user.
     #[must_use]
     pub fn help(mut self, help: impl fmt::Display) -> Self {
         self.0.help = Some(help.to_string());

@@ -98,7 +98,7 @@ impl Schema {
         self.params.iter().position(|known| known.name == param)
     }
 
-    /// A schema for an operator that no table knows: parameters are called by what the program calls them.
+    /// A schema for an operator without a table entry. Its parameters have the names of the program.
     pub fn opaque(name: &str, params: Vec<(String, Kind)>, returns: Vec<Kind>) -> Self {
         let param = |(name, kind)| Param { name, kind, default: None, writes: false, aliased: false };
         let (params, name) = (params.into_iter().map(param).collect(), name.to_owned());

@@ -72,7 +72,7 @@ impl Verifier<'_> {
         check(inputs.eq(params.iter().copied()), || {
             broken("the parameters of the body", "the inputs that are no literals", format!("{params:?}"))
         })?;
-        // The results of the body are the outputs, which can use what it defines.
+        // The results of the body are the outputs, which can use its values.
         let defined = self.enter(graph.body)?;
         graph.outputs.iter().try_for_each(|output| self.arg_uses(output))?;
         self.updates()?;

@@ -2,7 +2,7 @@
 //! weights; or embeddings, if the program returns hidden states.
 //!
 //! [`serve`] listens until it is told to stop. One thread owns the model and lets requests take turns, a token each; the
-//! prompts of earlier requests are kept, so that what a new one begins with alike is not computed again.
+//! prompts of earlier requests are kept, so that the common prefix of a new one is not computed again.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -247,7 +247,7 @@ mod tests {
         }
     }
 
-    /// Large models, which take as long for all answers as for one; small ones, where each takes its time; and what is between.
+    /// Large models, which take as long for all answers as for one; small models, where each answer adds time; and models in between.
     const MACHINES: [Machine; 4] = [
         Machine([50e6, 0.5e6, 0.2e6, 1e6]),
         Machine([0.02e6, 0.1e6, 0.5e6, 0.05e6]),

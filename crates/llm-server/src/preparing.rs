@@ -32,7 +32,7 @@ const BODIES: usize = 16;
 pub(crate) struct Preparing {
     turns: Arc<Mutex<Turns>>,
     room: Arc<Mutex<Taken>>,
-    /// True if keys share what one may take, rather than clients.
+    /// True if the limits are for each key instead of each client.
     has_keys: bool,
     /// Maximum time that a request waits for its turn.
     timeout: Duration,

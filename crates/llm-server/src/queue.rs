@@ -320,7 +320,7 @@ mod tests {
         }
     }
 
-    /// A client fills the queue; another one still gets in, and the first one loses what it sent last.
+    /// A client fills the queue. Another one is still accepted, and the first one loses its last request.
     #[test]
     fn a_client_with_many_jobs_gives_way() {
         let (sender, receiver) = queue::<Job>(64);

@@ -217,7 +217,7 @@ impl Service {
         received.await.map_err(|_| Refusal::stopped())?
     }
 
-    /// Checks what a job would be refused for.
+    /// Checks a job, and fails with the reason of its refusal.
     pub fn check(&self, prompt: &[u32], choices: usize) -> Result<(), Refusal> {
         self.check_prompt("prompt", prompt)?;
         let most = self.options.max_sessions;

@@ -91,7 +91,7 @@ impl ToolCalls {
         parsed.text.push_str(text);
     }
 
-    /// Takes what was held back at the end of the answer.
+    /// Takes the text that was held back, at the end of the answer.
     pub fn finish(&mut self) -> Parsed {
         let held = std::mem::take(&mut self.held);
         let start = held.trim();

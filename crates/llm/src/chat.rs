@@ -21,7 +21,7 @@ pub struct ChatTemplate {
 /// A message of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// `system`, `user`, `assistant`, or what else the template knows.
+    /// `system`, `user`, `assistant`, or another role of the template.
     pub role: String,
     pub content: String,
 }
@@ -46,7 +46,7 @@ impl ChatTemplate {
         Ok(Self { template, bos_token: String::new(), eos_token: String::new(), variables: Map::new() })
     }
 
-    /// Sets what the template knows as `bos_token` and `eos_token`.
+    /// Sets the variables `bos_token` and `eos_token` of the template.
     #[must_use]
     pub fn with_special_tokens(mut self, bos_token: &str, eos_token: &str) -> Self {
         (self.bos_token, self.eos_token) = (bos_token.to_owned(), eos_token.to_owned());
@@ -63,7 +63,7 @@ impl ChatTemplate {
     /// The text of messages, with the beginning of an answer if `add_generation_prompt`.
     ///
     /// # Errors
-    /// `Template`, with what the template says where it refuses the messages.
+    /// `Template`, with the message of a template that refuses the messages.
     pub fn render(&self, messages: &[Message], add_generation_prompt: bool) -> Result<String> {
         let messages = messages.iter().map(Message::json).collect();
         self.render_json(&Json::Array(messages), &Json::Null, add_generation_prompt)
@@ -96,7 +96,7 @@ impl ChatTemplate {
         all.extend(self.variables.iter().chain(variables).map(|(name, value)| (name.as_str(), value)));
         all.extend([("messages", &*messages), ("tools", tools), ("documents", &Json::Null)]);
         all.extend([("add_generation_prompt", &prompt), ("bos_token", &bos), ("eos_token", &eos)]);
-        // A template may nest what it renders.
+        // A template may render deeply nested values.
         let rendered = deep_stack::run(|| self.template.render(&all)).map_err(Error::Template)?;
         rendered.map_err(|failure| failed(&failure))
     }

@@ -46,6 +46,8 @@ fn log_softmax(logit: f32, normalizer: f64) -> f64 {
 
 /// Returns the logarithm of the sum of exponentials of the logits, without NaN.
 fn log_sum_exp(logits: &[f32]) -> f64 {
-    let most = most_likely(logits).and_then(|token| logits.get(token as usize));
-    most.map_or(f64::NEG_INFINITY, |most| f64::from(*most) + libm::log(Weights::of(logits, *most, 1.0).total()))
+    let max_logit = most_likely(logits).and_then(|token| logits.get(token as usize));
+    max_logit.map_or(f64::NEG_INFINITY, |max_logit| {
+        f64::from(*max_logit) + libm::log(Weights::of(logits, *max_logit, 1.0).total())
+    })
 }

@@ -55,7 +55,7 @@ pub struct DelegateEvent<'a> {
 }
 
 /// Receives what happens inside of delegates, between the beginning and the end of their
-/// [`Event::Delegate`]. It is shared with the delegate, so that an implementation keeps what it receives in cells.
+/// [`Event::Delegate`]. It is shared with the delegate, so an implementation stores events in cells.
 pub trait DelegateTracer {
     fn begin(&self, _event: DelegateEvent<'_>) {}
 

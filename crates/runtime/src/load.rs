@@ -376,14 +376,14 @@ fn rebound<'m>(bump: &mut Bump<'m>, values: Values<'m>, steps: &[Step<'m>]) -> C
 
 /// Maximum temporary memory of one instruction.
 fn temp_bytes<'m>(values: Values<'m>, steps: &[Step<'m>], temp: &'m Temp<'m>, report: &mut Report) -> Checked<usize> {
-    let mut most = 0;
+    let mut max_bytes = 0;
     for (i, step) in steps.iter().enumerate() {
         if let Step::Kernel { op, arguments } = *step
             && let Some(bytes) = op.temp_bytes
         {
             let context = KernelContext::sizing(values, arguments, op, temp);
             match bytes(&context) {
-                Ok(bytes) => most = most.max(bytes),
+                Ok(bytes) => max_bytes = max_bytes.max(bytes),
                 Err(error) => {
                     report.error(error);
                     return Err(report.instruction(i, Some(op.name)));
@@ -391,5 +391,5 @@ fn temp_bytes<'m>(values: Values<'m>, steps: &[Step<'m>], temp: &'m Temp<'m>, re
             }
         }
     }
-    Ok(most)
+    Ok(max_bytes)
 }

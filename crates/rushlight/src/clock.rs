@@ -29,7 +29,7 @@ fn now() -> Option<Instant> {
     HAS_CLOCK.then(Instant::now)
 }
 
-/// The time `limit` from now; `None` without a clock, and for limits beyond what it counts.
+/// The time `limit` from now; `None` without a clock, and for limits that it cannot represent.
 pub(crate) fn deadline(limit: Duration) -> Option<Instant> {
     now().and_then(|now| now.checked_add(limit))
 }
@@ -38,7 +38,7 @@ pub(crate) fn deadline(limit: Duration) -> Option<Instant> {
 pub(crate) struct Timed<'t, T: ?Sized> {
     tracer: &'t mut T,
     limit: Duration,
-    /// `None` without a clock, and for limits beyond what it counts.
+    /// `None` without a clock, and for limits that it cannot represent.
     deadline: Option<Instant>,
 }
 

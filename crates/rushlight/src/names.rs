@@ -12,7 +12,7 @@ impl MethodMeta {
     /// Returns the position of the input of this name.
     ///
     /// # Errors
-    /// `InvalidArgument` with the names that there are, and the nearest.
+    /// `InvalidArgument` for an unknown name. The error lists the known names and the nearest one.
     pub fn input_index(&self, name: &str) -> Result<usize, Error> {
         self.index("input", &self.input_names, name)
     }
@@ -20,7 +20,7 @@ impl MethodMeta {
     /// Returns the position of the output of this name.
     ///
     /// # Errors
-    /// `InvalidArgument` with the names that there are, and the nearest.
+    /// `InvalidArgument` for an unknown name. The error lists the known names and the nearest one.
     pub fn output_index(&self, name: &str) -> Result<usize, Error> {
         self.index("output", &self.output_names, name)
     }

@@ -1,4 +1,4 @@
-//! `docs/operators.md`: a row for each operator, from what the suite saw; and pages in two parts, which two suites write.
+//! `docs/operators.md`, with a row for each operator from the results of the suite; and pages in two parts, which two suites write.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -21,7 +21,7 @@ pub struct LanguageModel {
 #[guarded]
 #[pymethods]
 impl LanguageModel {
-    /// From what a module is loaded from.
+    /// Loads a model from the source of a module.
     #[new]
     #[pyo3(signature = (source, data, threads, lower, cache, memory_limit, time_limit))]
     #[expect(clippy::too_many_arguments, reason = "they are keyword arguments of `rushlight.load`")]

@@ -64,7 +64,7 @@ impl Session {
     }
 }
 
-/// Breaks after a signal whose handler raises, such as that of Ctrl-C, and keeps what it raises.
+/// Breaks after a signal whose handler raises, such as that of Ctrl-C, and keeps the exception.
 pub fn unless_interrupted(interrupt: &mut Option<PyErr>) -> ControlFlow<()> {
     *interrupt = Python::attach(|py| py.check_signals()).err();
     if interrupt.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }

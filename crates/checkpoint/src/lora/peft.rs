@@ -75,7 +75,7 @@ pub struct Matrices {
     pub b: Vec<f32>,
 }
 
-/// Settings that change what an adapter computes, and are not supported, with what they are called.
+/// Unsupported settings that change the result of an adapter, with their descriptions.
 const UNSUPPORTED: [(&str, &str); 8] = [
     ("use_dora", "DoRA"),
     ("use_qalora", "QALoRA"),
@@ -115,7 +115,7 @@ const LEFT_OUT: [(&str, &str, fn(&Value) -> bool); 6] = [
 /// Values of `init_lora_weights` that leave the base weights as they are.
 const KNOWN_STARTS: [&str; 4] = ["gaussian", "eva", "orthogonal", "true"];
 
-/// Reads an adapter: the matrices of each kind of target, with zeros where it has none. `scale` multiplies what it adds.
+/// Reads an adapter: the matrices of each kind of target, with zeros where it has none. `scale` multiplies its effect.
 ///
 /// # Errors
 /// `Input` for damaged files, and matrices that do not fit the layers; `Unsupported` for other adapters than LoRA, ranks above

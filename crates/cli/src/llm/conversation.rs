@@ -1,4 +1,4 @@
-//! A conversation with a model: its messages, and what a line of input does to them.
+//! A conversation with a model: its messages, and the commands of the user on them.
 
 use std::path::Path;
 
@@ -33,7 +33,7 @@ pub struct Conversation {
 }
 
 impl Conversation {
-    /// Answers a line, or does what it commands. False if it ends the conversation.
+    /// Answers a line, or executes the command in it. Returns false if it ends the conversation.
     pub fn take(&mut self, line: &str, is_stopped: impl Fn() -> bool) -> Result<bool, Failure> {
         let (command, argument) = line.trim().split_once(char::is_whitespace).unwrap_or((line.trim(), ""));
         match command {

@@ -29,7 +29,7 @@ static IS_STOPPED: AtomicBool = AtomicBool::new(false);
 pub struct Continuation;
 
 impl Lines {
-    /// An editor, whose history is forgotten in the end. Ctrl-C stops an answer from here on; the second time it ends the program.
+    /// Makes an editor, whose history is not saved. From now on, Ctrl-C stops an answer; a second one ends the program.
     pub fn terminal() -> Result<Self, Failure> {
         let config = Config::builder().auto_add_history(true).build();
         let editor = Editor::with_history(config, MemHistory::new()).map_err(failed)?;

@@ -27,7 +27,7 @@ pub fn run<S: AsRef<std::ffi::OsStr>>(arguments: &[S]) -> Output {
     rushlight().args(arguments).output().expect("the command starts")
 }
 
-/// Runs the command, which succeeds, and returns what it prints.
+/// Runs the command, which must succeed, and returns its output.
 pub fn succeeds<S: AsRef<std::ffi::OsStr>>(arguments: &[S]) -> String {
     let output = run(arguments);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -1,4 +1,4 @@
-//! `--memory-limit` and `--time-limit`: what a stranger's file may take at most.
+//! `--memory-limit` and `--time-limit`, for files from strangers.
 
 use crate::command::{CORPUS, EXAMPLE, at, fails, folder, succeeds};
 

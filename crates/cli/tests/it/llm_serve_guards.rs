@@ -1,4 +1,4 @@
-//! `rushlight llm serve` and clients that misbehave: what each request may cost, and what clients learn of each other.
+//! `rushlight llm serve` with clients that misbehave: limits of each request, and secrets between clients.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

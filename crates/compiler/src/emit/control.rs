@@ -146,7 +146,7 @@ impl Method<'_> {
         Ok(())
     }
 
-    /// Memory for what a loop carries, with what it begins with.
+    /// Memory for the carried values of a loop, with their first values.
     fn begin_carry(&mut self, initial: &[Arg], results: &[ValueId]) -> Result<Vec<u32>, Error> {
         let mut carried = Vec::with_capacity(results.len());
         for (arg, result) in initial.iter().zip(results) {
@@ -157,7 +157,7 @@ impl Method<'_> {
         Ok(carried)
     }
 
-    /// Stores what the next round begins with.
+    /// Stores the values with which the next iteration begins.
     fn carry(&mut self, next: &[Arg], carried: &[u32], results: &[ValueId]) -> Result<(), Error> {
         let mut stores = Vec::new();
         for ((arg, to), result) in next.iter().zip(carried).zip(results) {

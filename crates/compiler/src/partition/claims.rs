@@ -209,7 +209,7 @@ fn is_constant(graph: &Graph, node: NodeId) -> bool {
     true
 }
 
-/// Finds the nodes of which only copies are used, with the backend that copies them.
+/// Finds the nodes that are used only through copies, with the backend that copies them.
 pub(super) fn copied_whole(graph: &Graph, claimed: &ClaimedNodes) -> FxHashMap<NodeId, usize> {
     copied_alone(graph, claimed, |_| true)
 }

@@ -11,10 +11,11 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::claims::ClaimedNodes;
 use super::tags::Claimant;
 
-/// Returns the level of each node of a block. `claimants` has the claimant of each node, and
-/// `needless` the nodes of which only copies stay. A node that its part
-/// copies is not a dependency; the inputs of that node are. A node depends on its arguments, and on the first result
-/// whose type defines a symbol in them.
+/// Returns the level of each node of a block. `claimants` has the claimant of each node, and `needless` the nodes whose
+/// originals are removed, because only copies are used.
+///
+/// A node depends on its arguments, and on the first result whose type defines a symbol in them. If its part copies an
+/// argument's node, it depends on that node's inputs instead.
 pub(super) fn levels(
     graph: &Graph,
     nodes: &[NodeId],

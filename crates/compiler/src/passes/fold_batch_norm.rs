@@ -223,7 +223,7 @@ mod tests {
             let expected = result(&m);
             m.after(&FoldBatchNorms);
             assert_eq!(m.after(&EliminateDeadCode), [aten::CONVOLUTION]);
-            let scale = expected.iter().fold(0f32, |most, value| most.max(value.abs()));
+            let scale = expected.iter().fold(0f32, |max, value| max.max(value.abs()));
             for (got, expected) in result(&m).iter().zip(&expected) {
                 assert!((got - expected).abs() <= scale * 1e-6, "case {case}: {got} for {expected}");
             }

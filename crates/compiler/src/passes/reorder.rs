@@ -176,16 +176,16 @@ impl Schedule {
     /// Returns an order that needs less memory than that of the source.
     fn better(&self) -> Option<Vec<usize>> {
         let source: Vec<usize> = (0..self.steps.len()).collect();
-        let most = self.uses(&source).score.0;
+        let peak_bytes = self.uses(&source).score.0;
         let floor = self.floor();
         let mut best = None;
         for order in [source, self.greedy(), self.largest_first()] {
             let (order, uses) = self.improved(order, floor);
-            let less_than = best.as_ref().map_or(most, |(bytes, _)| *bytes);
+            let less_than = best.as_ref().map_or(peak_bytes, |(bytes, _)| *bytes);
             if uses.score.0 < less_than {
                 best = Some((uses.score.0, order));
             }
-            if best.as_ref().map_or(most, |(bytes, _)| *bytes) <= floor {
+            if best.as_ref().map_or(peak_bytes, |(bytes, _)| *bytes) <= floor {
                 break;
             }
         }
@@ -234,18 +234,18 @@ impl Schedule {
             ended[last[piece]] = ended[last[piece]].saturating_add(*bytes);
         }
         let mut live = self.given.iter().fold(0u64, |sum, piece| sum.saturating_add(self.bytes[*piece]));
-        let (mut peak, mut most, mut count, mut total) = (0, live, 0, 0u64);
+        let (mut peak, mut max_live, mut count, mut total) = (0, live, 0, 0u64);
         for (at, step) in order.iter().enumerate() {
             let made = self.steps[*step].makes.iter().map(|piece| self.bytes[*piece]);
             live = made.fold(live, u64::saturating_add);
-            if live > most {
-                (peak, most, count) = (at, live, 0);
+            if live > max_live {
+                (peak, max_live, count) = (at, live, 0);
             }
-            count += usize::from(live == most);
+            count += usize::from(live == max_live);
             total = total.saturating_add(live);
             live = live.saturating_sub(ended[at]);
         }
-        (uses.score, uses.peak) = ((most, count, total), peak);
+        (uses.score, uses.peak) = ((max_live, count, total), peak);
     }
 
     /// Takes the step that leaves the fewest bytes in use next; the first in the source among equals.

@@ -115,7 +115,7 @@ fn one_of_two_branches() {
         let predicate = graph(model).input("p", Type::Tensor(TensorType::of(ScalarType::Bool, &[])));
         let (yes, no) = (graph(model).blocks.push(Block::default()), graph(model).blocks.push(Block::default()));
         let doubled = at(model, yes).one(aten::ADD_TENSOR, vec![x.into(), x.into()]).unwrap();
-        // The other branch gives what is computed outside, and one value twice.
+        // The other branch returns a value from outside, and one value twice.
         graph(model).blocks[yes].results = vec![doubled.into(), doubled.into()];
         let negative = at(model, no).one(aten::NEG, vec![x.into()]).unwrap();
         graph(model).blocks[no].results = vec![x.into(), negative.into()];

@@ -96,8 +96,8 @@ impl Build<'_> {
         let first = self.positions(start.clone(), start.add(1))?;
         let back = self.sub(aten::SUB_TENSOR, written, first.into())?;
         let mut is_lost = self.call("", aten::GT_SCALAR, vec![back.into(), (self.limits.seq_len as i64).into()])?;
-        for (value, least) in [(written, capacity), (first, 0)] {
-            let exceeds = self.call("", aten::GT_SCALAR, vec![value.into(), least.into()])?;
+        for (value, bound) in [(written, capacity), (first, 0)] {
+            let exceeds = self.call("", aten::GT_SCALAR, vec![value.into(), bound.into()])?;
             is_lost = self.call("", aten::LOGICAL_AND, vec![is_lost.into(), exceeds.into()])?;
         }
         let dtype = [("dtype", ScalarType::Long.into())];

@@ -10,7 +10,7 @@ use super::layers::dense;
 use crate::decoder::DeltaNet;
 
 impl Build<'_> {
-    /// A gated delta net of `[1, T, hidden]`. The states are what the convolution sees of earlier calls, and a matrix for each head.
+    /// A gated delta net of `[1, T, hidden]`. The states are the last inputs of the convolution, and a matrix for each head.
     pub(crate) fn delta_net(&mut self, x: ValueId, index: usize, prefix: &str) -> Result<ValueId, Error> {
         let hidden = self.decoder.hidden;
         let (Some(net), Some(names)) = (self.decoder.delta_net, self.decoder.names.delta_net) else {

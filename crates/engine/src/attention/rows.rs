@@ -247,7 +247,7 @@ impl Rows<f32> for HalfRows<'_> {
     unsafe fn load<S: Simd>(s: S, row: Self, at: usize, n: usize) -> S::V {
         let from = row.bits.as_ptr().wrapping_add(at);
         match row.half {
-            // SAFETY: the caller guarantees that the row has these elements, and that all are there.
+            // SAFETY: the caller guarantees these elements of the row, which are `LANES` here.
             Half::F16 if n == LANES => unsafe { s.load_f16(from) },
             Half::F16 => {
                 let mut narrow = [0u16; LANES];

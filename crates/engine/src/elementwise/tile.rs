@@ -144,7 +144,7 @@ impl ElementwiseRun<'_> {
             Instruction::Select { to, condition, a, b } => (to, LoopOp::Select, [condition, a, b]),
             Instruction::Activate { to, activation, x } => (to, LoopOp::Activate(activation), [x, zero, zero]),
         };
-        // One pointer for what is read and written, which may be the same register.
+        // Reads and writes use one pointer, because they may access the same register.
         let registers = scratch.registers.as_mut_ptr();
         let mut inputs = [LoopInput::NONE; MAX_INPUTS];
         for i in 0..function.operands() {

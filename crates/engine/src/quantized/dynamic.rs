@@ -120,10 +120,10 @@ fn inverse([low, high]: [f32; 2], [min, max]: [f32; 2], half: Option<Half>) -> (
 /// Returns the zero point of a range in units of the scale, from the end with the smaller rounding error.
 fn zero_of_min_error([low, high]: [f32; 2], [min, max]: [f32; 2]) -> f32 {
     // PyTorch and XNNPACK compute with signed integers, 128 lower; rounding ties to even can differ by parity.
-    let [least, most] = [min - 128.0, max - 128.0];
-    let error = (least + low) + (most + high);
-    let zero = if error > 0.0 { least - low } else { most - high };
-    (libm::rintf(zero.max(least).min(most)) + 128.0).max(min).min(max)
+    let [lowest, highest] = [min - 128.0, max - 128.0];
+    let error = (lowest + low) + (highest + high);
+    let zero = if error > 0.0 { lowest - low } else { highest - high };
+    (libm::rintf(zero.max(lowest).min(highest)) + 128.0).max(min).min(max)
 }
 
 /// Quantizes each row to u8 with the parameters from [`choose_qparams`] by the same rule.

@@ -77,8 +77,8 @@ impl Kernel for AmxTask<'_> {
         let tiles = amx.configure();
         // Between the weights of two groups are zeros.
         scratch.weights.fill(0);
-        let most = (LEFT_BYTES / gemm.matrix.k).clamp(4 * TILE_ROWS, MAX_ROWS) / TILE_ROWS * TILE_ROWS;
-        for rows in row_blocks(&rows, TILE_ROWS, most) {
+        let max_rows = (LEFT_BYTES / gemm.matrix.k).clamp(4 * TILE_ROWS, MAX_ROWS) / TILE_ROWS * TILE_ROWS;
+        for rows in row_blocks(&rows, TILE_ROWS, max_rows) {
             // Rows of a tile are read without further checks.
             assert!((TILE_ROWS..=MAX_ROWS).contains(&rows.len()));
             for panel in panels.clone() {

@@ -163,7 +163,7 @@ fn the_size_of_a_table_in_its_vtable_bounds_no_field() {
         ];
         (fields, small)
     };
-    // All subsets of the fields, with every size that is smaller than what they take.
+    // All subsets of the fields, with every size that is too small for them.
     for subset in 0..64u32 {
         let buf = build(|b| {
             let (fields, _) = children(b);

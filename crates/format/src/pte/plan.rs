@@ -314,7 +314,7 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// Cost of reading a table, apart from what it points at.
+/// Cost of reading a table without the data that it refers to.
 const TABLE_COST: usize = 16;
 
 fn check_delegate<'a>(table: Table<'_, 'a>, program: &Program<'a>) {

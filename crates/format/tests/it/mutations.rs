@@ -1,4 +1,4 @@
-//! Broken copies of the corpus. None may panic, and what is accepted must be usable in full.
+//! Damaged copies of the corpus. Parsing must not panic, and an accepted copy must be readable completely.
 
 use std::fs;
 use std::path::Path;

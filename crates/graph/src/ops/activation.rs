@@ -164,12 +164,12 @@ fn log_sigmoid(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
 
 /// `min(x, 0) - log1p(exp(-|x|))`.
 pub(crate) fn log_of_sigmoid(b: &mut Builder<'_>, x: ValueId) -> Result<ValueId, Error> {
-    let least = b.one(aten::CLAMP, vec![x.into(), Arg::None, Arg::from(0)])?;
+    let negative_part = b.one(aten::CLAMP, vec![x.into(), Arg::None, Arg::from(0)])?;
     let magnitude = b.unary(aten::ABS, x)?;
     let negative = b.unary(aten::NEG, magnitude)?;
     let exponential = b.unary(aten::EXP, negative)?;
     let log = b.unary(aten::LOG1P, exponential)?;
-    b.sub(least, log)
+    b.sub(negative_part, log)
 }
 
 /// The second result is `exp(-|x|)`, which gradients use.

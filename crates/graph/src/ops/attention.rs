@@ -149,8 +149,8 @@ fn rows_with_any(b: &mut Builder<'_>, mask: ValueId) -> Result<Option<ValueId>, 
     if ty.dtype == ScalarType::Bool {
         return b.one(aten::ANY_DIM, vec![mask.into(), (-1).into(), true.into()]).map(Some);
     }
-    let most = maximum_or(b, mask, &[ty.rank() - 1], f64::NEG_INFINITY)?;
-    b.one(aten::NE_SCALAR, vec![most.into(), f64::NEG_INFINITY.into()]).map(Some)
+    let row_max = maximum_or(b, mask, &[ty.rank() - 1], f64::NEG_INFINITY)?;
+    b.one(aten::NE_SCALAR, vec![row_max.into(), f64::NEG_INFINITY.into()]).map(Some)
 }
 
 fn attention(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
@@ -185,8 +185,8 @@ fn safe_softmax(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
         value = b.cast(value, dtype)?;
     }
     let dim = operands.dim(1, b.tensor(value)?.rank())?;
-    let most = maximum_or(b, value, &[dim], f64::NEG_INFINITY)?;
-    let dead = b.one(aten::EQ_SCALAR, vec![most.into(), f64::NEG_INFINITY.into()])?;
+    let row_max = maximum_or(b, value, &[dim], f64::NEG_INFINITY)?;
+    let dead = b.one(aten::EQ_SCALAR, vec![row_max.into(), f64::NEG_INFINITY.into()])?;
     let softmax = b.one(aten::_SOFTMAX, vec![value.into(), (dim as i64).into(), false.into()])?;
     b.call(aten::MASKED_FILL_SCALAR, vec![softmax.into(), dead.into(), 0.into()]).map(Some)
 }

@@ -118,7 +118,7 @@ impl Builder<'_> {
         arg.as_value().is_some_and(|value| matches!(self.graph.ty(value), Type::Tensor(_)))
     }
 
-    /// Computes in single precision what is given in half precision, as PyTorch's kernels do, and rounds once.
+    /// Computes in f32 for inputs of f16 and bf16, as PyTorch's kernels do, and rounds once.
     pub(crate) fn precisely(
         &mut self,
         x: ValueId,

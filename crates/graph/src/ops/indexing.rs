@@ -242,7 +242,7 @@ fn embedding_bag(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     b.call(aten::_EMBEDDING_BAG, args).map(Some)
 }
 
-/// A one is scattered for each index, which checks that there is such a class.
+/// Scatters a one for each index. The scatter checks that the class exists.
 fn one_hot(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let classes = operands.int(1)?;
     if classes < 1 {

@@ -82,11 +82,11 @@ fn write_at(b: &mut Builder<'_>, cache: ValueId, value: ValueId, start: &Expr) -
         && let Expr::Symbol(symbol) = start
         && let Some(cached) = positions.as_int()
     {
-        let least = written.range(&b.graph.symbols).0.unwrap_or(0).max(0);
+        let min_written = written.range(&b.graph.symbols).0.unwrap_or(0).max(0);
         let symbol = &mut b.graph.symbols[*symbol];
-        let most = cached.saturating_sub(least).max(symbol.min);
-        symbol.min = symbol.min.max(0).min(most);
-        symbol.max = Some(symbol.max.map_or(most, |max| max.min(most)).max(symbol.min));
+        let upper_bound = cached.saturating_sub(min_written).max(symbol.min);
+        symbol.min = symbol.min.max(0).min(upper_bound);
+        symbol.max = Some(symbol.max.map_or(upper_bound, |max| max.min(upper_bound)).max(symbol.min));
     }
     let end = start.add(written);
     b.one(aten::SLICE_SCATTER, vec![cache.into(), value.into(), 1.into(), start.clone().into(), end.into()])

@@ -214,24 +214,24 @@ fn distance(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
 fn renorm(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let x = operands.value(0)?;
     let rank = b.tensor(x)?.rank();
-    let (p, dim, most) = (operands.float(1)?, operands.dim(2, rank)?, operands.float(3)?);
+    let (p, dim, max_norm) = (operands.float(1)?, operands.dim(2, rank)?, operands.float(3)?);
     let others: Vec<i64> = (0..rank as i64).filter(|other| *other != dim as i64).collect();
     let value = b.precisely(x, |b, x| {
-        let scale = bounding(b, x, p, &others, most)?;
+        let scale = bounding(b, x, p, &others, max_norm)?;
         b.mul(x, scale)
     })?;
     done(value)
 }
 
 /// Returns the factors that scale the norms over `dims` down to a maximum; 1 for norms within it.
-fn bounding(b: &mut Builder<'_>, x: ValueId, p: f64, dims: &[i64], most: f64) -> Result<ValueId, Error> {
+fn bounding(b: &mut Builder<'_>, x: ValueId, p: f64, dims: &[i64], max_norm: f64) -> Result<ValueId, Error> {
     // PyTorch's guard against a division by 0.
     const GUARD: f64 = 1e-7;
     let norm = vector_norm(b, x, p, &Arg::from(dims), &Arg::from(true))?;
     let guarded = b.add(norm, GUARD)?;
     let reciprocal = b.unary(aten::RECIPROCAL, guarded)?;
-    let scale = b.mul(reciprocal, most)?;
-    let over = b.compare(aten::packet::GT, norm, most)?;
+    let scale = b.mul(reciprocal, max_norm)?;
+    let over = b.compare(aten::packet::GT, norm, max_norm)?;
     b.select(over, scale, 1.0)
 }
 
@@ -240,7 +240,7 @@ fn embedding_renorm(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let (x, indices) = (operands.value(0)?, operands.value(1)?);
     let ty = b.tensor(x)?;
     let [rows, _] = ty.shape.as_slice() else { return Err(operands.wrong(0, "a matrix")) };
-    let (most, p) = (operands.float(2)?, operands.float(3)?);
+    let (max_norm, p) = (operands.float(2)?, operands.float(3)?);
     let count = b.tensor(indices)?.numel();
     let indices = b.view(indices, vec![count])?;
     let indices = b.cast(indices, ScalarType::Long)?;
@@ -250,7 +250,7 @@ fn embedding_renorm(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let named = b.view(named, vec![rows.clone(), crate::Expr::Int(1)])?;
     let named = b.compare(aten::packet::GT, named, 0)?;
     let value = b.precisely(x, |b, x| {
-        let scale = bounding(b, x, p, &[1], most)?;
+        let scale = bounding(b, x, p, &[1], max_norm)?;
         let scale = b.select(named, scale, 1.0)?;
         b.mul(x, scale)
     })?;

@@ -298,8 +298,8 @@ fn cached(b: &mut Builder<'_>, operands: &Operands<'_>, axis: Option<usize>) -> 
     let scaled = b.mul(wide_x, inverse)?;
     let rounded = b.unary(aten::ROUND, scaled)?;
     let shifted = b.add(rounded, zero_point)?;
-    let [least, most] = range;
-    let (above, below) = (b.compare(aten::packet::GE, shifted, least)?, b.compare(aten::packet::LE, shifted, most)?);
+    let [min, max] = range;
+    let (above, below) = (b.compare(aten::packet::GE, shifted, min)?, b.compare(aten::packet::LE, shifted, max)?);
     let mut mask = b.one(aten::LOGICAL_AND, vec![above.into(), below.into()])?;
     if let Some(enabled) = enabled {
         let off = b.compare(aten::packet::EQ, operands.value(enabled)?, 0)?;

@@ -259,9 +259,9 @@ fn trace(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     b.unary(aten::SUM, diagonal).and_then(done)
 }
 
-/// Returns the maximum over dimensions, which are kept with size 1. Where they have no elements, it is `least`, a
-/// lower bound of every element.
-pub(crate) fn maximum_or(b: &mut Builder<'_>, x: ValueId, dims: &[usize], least: f64) -> Result<ValueId, Error> {
+/// Returns the maximum over dimensions, which are kept with size 1. For empty dimensions it is `default`, which must be
+/// a lower bound of all elements.
+pub(crate) fn maximum_or(b: &mut Builder<'_>, x: ValueId, dims: &[usize], default: f64) -> Result<ValueId, Error> {
     let ty = b.tensor(x)?;
     // One padding element for each dimension that may be empty: pairs of left and right, from the innermost dimension
     // outwards.
@@ -272,14 +272,14 @@ pub(crate) fn maximum_or(b: &mut Builder<'_>, x: ValueId, dims: &[usize], least:
         }
         let (low, high) = size.range(&b.graph.symbols);
         if high == Some(0) {
-            return filled(b, reduced_shape(&ty.shape, dims, true).into(), Arg::Float(least), ty.dtype);
+            return filled(b, reduced_shape(&ty.shape, dims, true).into(), Arg::Float(default), ty.dtype);
         }
         if let (true, [_, right]) = (low.is_none_or(|low| low < 1), pair) {
             *right = 1;
         }
     }
     let x = if padding.contains(&1) {
-        b.one(aten::CONSTANT_PAD_ND, vec![x.into(), padding.as_slice().into(), Arg::Float(least)])?
+        b.one(aten::CONSTANT_PAD_ND, vec![x.into(), padding.as_slice().into(), Arg::Float(default)])?
     } else {
         x
     };

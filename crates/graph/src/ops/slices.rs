@@ -136,14 +136,14 @@ pub(crate) fn slice_range(
             return Ok(size.clone());
         }
         let given = from_start(given, size, symbols);
-        let given = if given.range(symbols).0.is_some_and(|least| least >= 0) { given } else { given.at_least(0) };
+        let given = if given.range(symbols).0.is_some_and(|min| min >= 0) { given } else { given.at_least(0) };
         if is_at_most(&given, size, symbols) {
             return Ok(given);
         }
         // An exporter writes the upper bound of a size as the end.
-        let (most, least) = (size.upper_bound(symbols), given.range(symbols).0);
-        let is_behind = most.zip(least).is_some_and(|(most, least)| most <= least);
-        Ok(if is_behind { size.clone() } else { given.at_most(size.clone()) })
+        let (max, min) = (size.upper_bound(symbols), given.range(symbols).0);
+        let is_past_end = max.zip(min).is_some_and(|(max, min)| max <= min);
+        Ok(if is_past_end { size.clone() } else { given.at_most(size.clone()) })
     };
     let (start, end) = (bound(first, Expr::Int(0))?, bound(first + 1, size.clone())?);
     let step = operands.int(first + 2)?;
@@ -159,18 +159,18 @@ pub fn from_start(bound: Expr, size: &Expr, symbols: &Symbols) -> Expr {
         return bound;
     }
     let bound = size.add(bound);
-    if bound.range(symbols).0.is_some_and(|least| least >= 0) { bound } else { bound.at_least(0) }
+    if bound.range(symbols).0.is_some_and(|min| min >= 0) { bound } else { bound.at_least(0) }
 }
 
 /// True if a bound of a slice counts from the end of the dimension: if it is negative, or a size, or a product of these, that is negated.
 /// An exporter that writes the latter has decided so; of a size of zero, PyTorch itself would take everything.
 fn is_from_end(bound: &Expr, symbols: &Symbols) -> bool {
-    bound.upper_bound(symbols).is_some_and(|most| most < 0 || (most == 0 && bound.is_product()))
+    bound.upper_bound(symbols).is_some_and(|max| max < 0 || (max == 0 && bound.is_product()))
 }
 
 /// True if a size is at most another, whatever the sizes of inputs are.
 fn is_at_most(size: &Expr, other: &Expr, symbols: &Symbols) -> bool {
-    other.sub(size.clone()).range(symbols).0.is_some_and(|least| least >= 0)
+    other.sub(size.clone()).range(symbols).0.is_some_and(|min| min >= 0)
 }
 
 fn sliced(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
@@ -183,8 +183,7 @@ fn sliced(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
         _ => start,
     };
     let length = end.sub(start);
-    let length =
-        if length.range(&graph.symbols).0.is_some_and(|least| least >= 0) { length } else { length.at_least(0) };
+    let length = if length.range(&graph.symbols).0.is_some_and(|min| min >= 0) { length } else { length.at_least(0) };
     Ok(resized(tensor, dim, length.ceil_div(step)))
 }
 
@@ -209,7 +208,7 @@ fn narrow(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     let tensor = operands.tensor(0, b.graph)?;
     let (dim, size) = dim_and_size(operands, 1, tensor)?;
     let start = operands.expr(2)?;
-    let negative = start.range(&b.graph.symbols).1.is_some_and(|most| most < 0);
+    let negative = start.range(&b.graph.symbols).1.is_some_and(|max| max < 0);
     let start = if negative { size.add(start) } else { start };
     Ok(Some(vec![slice(b, operands.value(0)?, dim, start, operands.expr(3)?)?]))
 }

@@ -79,10 +79,10 @@ struct Along {
 }
 
 impl Along {
-    fn of(b: &Builder<'_>, x: ValueId, dim: usize, least: i64) -> Result<Self, Error> {
+    fn of(b: &Builder<'_>, x: ValueId, dim: usize, min_size: i64) -> Result<Self, Error> {
         let size = b.tensor(x)?.shape.get(dim).cloned().unwrap_or(Expr::Int(1));
-        if size.as_int().is_some_and(|size| size < least) {
-            return Err(Error::type_error("`gradient` along a dimension of too few elements").expected(least));
+        if size.as_int().is_some_and(|size| size < min_size) {
+            return Err(Error::type_error("`gradient` along a dimension of too few elements").expected(min_size));
         }
         Ok(Self { x, dim, size })
     }

@@ -143,7 +143,7 @@ fn condition(b: &mut Builder<'_>, operands: &Operands<'_>) -> Lowered {
     };
     if let Some(p) = p.filter(|p| p.abs() == 2.0) {
         let (mut values, short) = (singular_values(b, x)?, a.short());
-        let is_possibly_empty = short.range(&b.graph.symbols).0.is_none_or(|least| least < 1);
+        let is_possibly_empty = short.range(&b.graph.symbols).0.is_none_or(|min| min < 1);
         if is_possibly_empty {
             values = b.one(aten::CONSTANT_PAD_ND, vec![values.into(), [0, 1].into(), Arg::Float(1.0)])?;
         }

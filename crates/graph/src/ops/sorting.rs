@@ -117,7 +117,7 @@ fn all_elements(b: &mut Builder<'_>, operands: &Operands<'_>) -> Result<(ValueId
     if numel.is(0) && !is_float {
         return Err(Error::unsupported("the median of no integers, which PyTorch leaves to the processor"));
     }
-    if !is_float || numel.range(&b.graph.symbols).0.is_some_and(|least| least > 0) {
+    if !is_float || numel.range(&b.graph.symbols).0.is_some_and(|min| min > 0) {
         return Ok((flat, flat));
     }
     let padded = b.one(aten::CONSTANT_PAD_ND, vec![flat.into(), [0, 1].into(), Arg::Float(f64::NAN)])?;

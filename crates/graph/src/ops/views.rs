@@ -253,14 +253,14 @@ fn unsqueezed(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error
 /// `atleast_1d`, `atleast_2d` and `atleast_3d`: adds dimensions at the front; a third dimension is added at the end.
 fn padded_with_ones(operands: &Operands<'_>, graph: &Graph) -> Result<Vec<Type>, Error> {
     let tensor = operands.tensor(0, graph)?;
-    let least = operands.schema.name.bytes().find(u8::is_ascii_digit).map_or(1, |digit| usize::from(digit - b'0'));
+    let min_rank = operands.schema.name.bytes().find(u8::is_ascii_digit).map_or(1, |digit| usize::from(digit - b'0'));
     let mut shape = tensor.shape.clone();
-    if least == 3 && tensor.rank() == 2 {
+    if min_rank == 3 && tensor.rank() == 2 {
         shape.push(Expr::Int(1));
-    } else if least == 3 && tensor.rank() == 1 {
+    } else if min_rank == 3 && tensor.rank() == 1 {
         shape = vec![Expr::Int(1), Expr::product(&shape), Expr::Int(1)];
     }
-    while shape.len() < least {
+    while shape.len() < min_rank {
         shape.insert(0, Expr::Int(1));
     }
     Ok(result(tensor.dtype, shape))

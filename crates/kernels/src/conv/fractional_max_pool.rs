@@ -111,7 +111,7 @@ impl Pooling {
                     let Some(&value) = elements.get(plane + from.row(z, y) + x * from.strides[2]) else { continue };
                     let place = ((z * from.space[1] + y) * from.space[2] + x) as i64;
                     best = match best {
-                        Some((most, _)) if !(value > most || value.is_nan()) => best,
+                        Some((max, _)) if !(value > max || value.is_nan()) => best,
                         _ => Some((value, place)),
                     };
                 }

@@ -13,13 +13,13 @@ pub(crate) type Space = [usize; 3];
 
 /// Reads the int list at `argument` as one value for each of the last `dims` dimensions, or one value for all.
 ///
-/// Values are at least `least`; dimensions beyond `dims` get `absent`. An empty list gives `None`.
+/// Values are at least `min`; dimensions beyond `dims` get `absent`. An empty list gives `None`.
 pub(crate) fn space(
     cx: &KernelContext<'_>,
     argument: usize,
     what: &'static str,
     dims: usize,
-    least: usize,
+    min: usize,
     absent: usize,
 ) -> Result<Option<Space>> {
     let list = cx.ints(argument)?;
@@ -31,17 +31,17 @@ pub(crate) fn space(
     }
     let mut result = [absent; 3];
     for (dim, slot) in result.iter_mut().skip(3 - dims.min(3)).enumerate() {
-        *slot = value(&list, dim, what, least).map_err(|e| e.arg(argument))?;
+        *slot = value(&list, dim, what, min).map_err(|e| e.arg(argument))?;
     }
     Ok(Some(result))
 }
 
-fn value(list: &IntList<'_>, dim: usize, what: &'static str, least: usize) -> Result<usize> {
+fn value(list: &IntList<'_>, dim: usize, what: &'static str, min: usize) -> Result<usize> {
     let got = list.get(if list.len() == 1 { 0 } else { dim }).unwrap_or(0);
     // Sums of a few such values cannot overflow then.
     match usize::try_from(got) {
-        Ok(v) if v >= least && v <= usize::MAX >> 4 => Ok(v),
-        _ => Err(Detail::Value { what, expected: if least == 0 { "at least 0" } else { "at least 1" }, got }.into()),
+        Ok(v) if v >= min && v <= usize::MAX >> 4 => Ok(v),
+        _ => Err(Detail::Value { what, expected: if min == 0 { "at least 0" } else { "at least 1" }, got }.into()),
     }
 }
 
@@ -51,10 +51,10 @@ pub(crate) fn required_space(
     argument: usize,
     what: &'static str,
     dims: usize,
-    least: usize,
+    min: usize,
     absent: usize,
 ) -> Result<Space> {
-    match space(cx, argument, what, dims, least, absent)? {
+    match space(cx, argument, what, dims, min, absent)? {
         Some(space) => Ok(space),
         None => Err(Error::from(Detail::Count { what, expected: dims, got: 0 }).arg(argument)),
     }

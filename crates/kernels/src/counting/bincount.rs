@@ -11,25 +11,25 @@ pub const BINCOUNT_OUT: Op = Op::new("aten::bincount.out", 4, bincount);
 pub const OPS: OpGroup = &[BINCOUNT_OUT];
 
 fn bincount(cx: &KernelContext<'_>) -> Result<()> {
-    let (input, weights, least, mut out) = (cx.tensor(0)?, cx.optional_tensor(1)?, cx.int(2)?, cx.out(3)?);
+    let (input, weights, min_length, mut out) = (cx.tensor(0)?, cx.optional_tensor(1)?, cx.int(2)?, cx.out(3)?);
     if input.rank() != 1 {
         return Err(Error::from(Detail::Rank { expected: "1", got: input.rank() }).arg(0));
     }
-    let Ok(least) = usize::try_from(least) else {
-        return Err(Error::from(Detail::Value { what: "minlength", expected: "not negative", got: least }).arg(2));
+    let Ok(min_length) = usize::try_from(min_length) else {
+        return Err(Error::from(Detail::Value { what: "minlength", expected: "not negative", got: min_length }).arg(2));
     };
     let at = |index: usize| -> Result<i64> {
         dispatch!(INT, input.dtype(), T => Ok(input.as_slice::<T>()?.get(index).map_or(0, |x| x.to_i64())))
     };
-    let mut most = 0;
+    let mut max_count = 0;
     for index in 0..input.numel() {
         let value = at(index).map_err(|e: Error| e.arg(0))?;
         let expected = "not negative, and less than the output has room for";
         let fault = || Error::from(Detail::Value { what: "an element", expected, got: value }).arg(0);
         let count = usize::try_from(value).ok().and_then(|value| value.checked_add(1)).ok_or_else(fault)?;
-        most = most.max(count);
+        max_count = max_count.max(count);
     }
-    out.resize(&[most.max(least)]).map_err(|e| e.arg(3))?;
+    out.resize(&[max_count.max(min_length)]).map_err(|e| e.arg(3))?;
     let Some(weights) = weights else {
         let counts = out.as_mut_slice::<i64>().map_err(|e| e.arg(3))?;
         counts.fill(0);

@@ -61,11 +61,11 @@ fn mode(cx: &KernelContext<'_>) -> Result<()> {
             *slot = [keys.at(from + at * step), at as u64];
         }
         line.sort_unstable();
-        let (mut best, mut most, mut run) = (0, 0, 0);
+        let (mut best, mut longest, mut run) = (0, 0, 0);
         for at in 0..line.len() {
             run = if at > 0 && line[at][0] == line[at - 1][0] && !Keys::is_nan(line[at][0]) { run + 1 } else { 1 };
-            if run > most {
-                (best, most) = (at, run);
+            if run > longest {
+                (best, longest) = (at, run);
             }
         }
         let place = line[best][1] as usize;

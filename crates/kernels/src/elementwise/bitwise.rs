@@ -182,9 +182,9 @@ macro_rules! bits {
             }
             #[inline(always)]
             fn right(self, count: Self, width: Width) -> Self {
-                let most = <$t>::from(width.bits) - <$t>::from(width.signed);
-                let most = most.min(<$t>::BITS as $t - 1);
-                self.wrapping_shr((if count < 0 || count > most { most } else { count }) as u32)
+                let max_shift = <$t>::from(width.bits) - <$t>::from(width.signed);
+                let max_shift = max_shift.min(<$t>::BITS as $t - 1);
+                self.wrapping_shr((if count < 0 || count > max_shift { max_shift } else { count }) as u32)
             }
             #[inline(always)]
             fn right_short(self, count: Self) -> Self {

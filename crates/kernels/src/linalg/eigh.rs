@@ -42,9 +42,10 @@ fn eigh(cx: &KernelContext<'_>) -> Result<()> {
         diagonalize(work, v, n);
         diagonal.iter_mut().zip(work.iter().step_by(n + 1)).for_each(|(to, x)| *to = *x);
         for i in 0..n {
-            let least = (i + 1..n).fold(i, |least, j| if diagonal[j] < diagonal[least] { j } else { least });
-            diagonal.swap(i, least);
-            (0..n).for_each(|k| v.swap(i * n + k, least * n + k));
+            let smallest =
+                (i + 1..n).fold(i, |smallest, j| if diagonal[j] < diagonal[smallest] { j } else { smallest });
+            diagonal.swap(i, smallest);
+            (0..n).for_each(|k| v.swap(i * n + k, smallest * n + k));
         }
         values.store(to, diagonal)?;
         columns.as_mut().map_or(Ok(()), |columns| columns.store(to_columns, v))

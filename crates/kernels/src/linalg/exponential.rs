@@ -74,7 +74,7 @@ impl Work<'_> {
         let n = self.n;
         let columns =
             (0..n).map(|column| self.x.iter().skip(column).step_by(n.max(1)).fold(0.0, |sum, x| sum + x.abs()));
-        let norm = columns.fold(0.0, |most: f64, sum| if sum.is_nan() { sum } else { most.max(sum) });
+        let norm = columns.fold(0.0, |max: f64, sum| if sum.is_nan() { sum } else { max.max(sum) });
         let mut halvings = 0;
         let mut scaled = norm;
         // With more halvings the result is not finite.

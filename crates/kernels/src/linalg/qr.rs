@@ -41,7 +41,7 @@ fn geqrf(cx: &KernelContext<'_>) -> Result<()> {
 /// Computes the Householder reflection of column `k`. Stores its vector below the diagonal, without the first element, which is 1, and the
 /// reflected column's element on the diagonal. Returns the factor `2 / |v|²`, or 0 if the column is zero below the diagonal.
 fn reflection(a: &mut [f64], [rows, columns]: [usize; 2], k: usize) -> f64 {
-    let largest = (k..rows).fold(0.0, |most: f64, row| most.max(a[row * columns + k].abs()));
+    let largest = (k..rows).fold(0.0, |max: f64, row| max.max(a[row * columns + k].abs()));
     let below = (k + 1..rows).any(|row| a[row * columns + k] != 0.0);
     if !below || largest == 0.0 {
         return 0.0;

@@ -109,7 +109,7 @@ fn turn((x, y): (&mut [f64], &mut [f64]), c: f64, s: f64) {
 /// Sorts the rows by length, the longest first. `sigma` gets the lengths.
 fn sort(a: &mut [f64], len: usize, v: &mut [f64], count: usize, sigma: &mut [f64]) {
     for (row, sigma) in a.chunks_exact(len.max(1)).zip(sigma.iter_mut()) {
-        let largest = row.iter().fold(0.0, |most: f64, x| if x.is_nan() { *x } else { most.max(x.abs()) });
+        let largest = row.iter().fold(0.0, |max: f64, x| if x.is_nan() { *x } else { max.max(x.abs()) });
         let squares = row.iter().fold(0.0, |sum, x| sum + (x / largest) * (x / largest));
         *sigma = if largest == 0.0 { 0.0 } else { largest * libm::sqrt(squares) };
     }
@@ -129,13 +129,13 @@ fn swap((x, y): (&mut [f64], &mut [f64])) {
 
 /// Normalizes the rows of `a` into `u`, and replaces zero and missing rows by unit vectors orthogonal to all others.
 fn normalize(a: &[f64], len: usize, sigma: &[f64], u: &mut [f64]) {
-    let least = sigma.first().map_or(0.0, |largest| largest * f64::EPSILON * len as f64);
+    let tolerance = sigma.first().map_or(0.0, |largest| largest * f64::EPSILON * len as f64);
     let mut next = 0;
     for (k, end) in (len..=u.len()).step_by(len.max(1)).enumerate() {
         let (done, rest) = u.split_at_mut(end - len);
         let row = &mut rest[..len];
         match sigma.get(k) {
-            Some(&length) if length > least || length.is_nan() => {
+            Some(&length) if length > tolerance || length.is_nan() => {
                 row.iter_mut().zip(&a[k * len..]).for_each(|(to, x)| *to = x / length);
             }
             // Some unit vector has a component outside the span of the finished rows.

@@ -213,9 +213,9 @@ fn squares<A: Real>(a: &[A], b: &[A]) -> A {
 
 /// The larger magnitude; NaN if there is one.
 #[inline(always)]
-fn larger<A: Real>(most: A, difference: A) -> A {
+fn larger<A: Real>(largest: A, difference: A) -> A {
     let magnitude = difference.abs();
-    if magnitude > most || Number::is_nan(magnitude) { magnitude } else { most }
+    if magnitude > largest || Number::is_nan(magnitude) { magnitude } else { largest }
 }
 
 #[inline(always)]

@@ -308,7 +308,7 @@ impl Answer {
         }
     }
 
-    /// Ends the answer. Returns what was held back.
+    /// Ends the answer. Returns the text that was held back.
     fn finish(&mut self, reason: &'static str) -> Delta {
         let parsed = self.parser.as_mut().map(ToolCalls::finish).unwrap_or_default();
         let delta = self.add(parsed);

@@ -326,7 +326,7 @@ fn one_client_alone_has_all_sessions_and_an_order() {
     }
 }
 
-/// All requests are answered in the end, and what is read again is bounded by what newcomers ask.
+/// All requests are answered. The number of tokens that are read again is bounded by the tokens of newer requests.
 #[test]
 fn all_are_answered() {
     for seed in 0..30 {

@@ -20,7 +20,7 @@ const MAX_WEIGHTS: u64 = 16 << 30;
 
 impl Adapter {
     /// Reads the folder of an adapter as PEFT saves it, with `adapter_config.json` and `adapter_model.safetensors`, for a model that
-    /// was compiled with a rank for it. `scale` multiplies what the adapter adds; 1 is what it was trained for.
+    /// was compiled with a rank for it. `scale` multiplies the effect of the adapter; it was trained for 1.
     ///
     /// # Errors
     /// `NoAdapters` for a model without a rank, `AdapterScale` for a scale that is not finite, `File`, and `Module` for adapters that

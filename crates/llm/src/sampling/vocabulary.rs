@@ -35,11 +35,11 @@ fn block_max(block: &[f32]) -> f32 {
     lanes.iter().chain(parts.remainder()).fold(f32::NEG_INFINITY, |max_logit, logit| greater(max_logit, *logit))
 }
 
-/// The tokens whose logits are `least` or more, with those.
-pub(crate) fn at_least(logits: &[f32], least: f32) -> impl Iterator<Item = (u32, f32)> {
-    let blocks = (0..).step_by(BLOCK).zip(logits.chunks(BLOCK)).filter(move |(_, block)| block_max(block) >= least);
+/// Returns the tokens whose logits are at least `min`, with their logits.
+pub(crate) fn at_least(logits: &[f32], min: f32) -> impl Iterator<Item = (u32, f32)> {
+    let blocks = (0..).step_by(BLOCK).zip(logits.chunks(BLOCK)).filter(move |(_, block)| block_max(block) >= min);
     let tokens = blocks.flat_map(|(first, block)| (first..).zip(block.iter().copied()));
-    tokens.filter(move |(_, logit)| *logit >= least)
+    tokens.filter(move |(_, logit)| *logit >= min)
 }
 
 /// A lower bound of the `count`-th largest logit: the `count`-th largest maximum of a block. Negative infinity if there are fewer

@@ -20,7 +20,7 @@ pub(super) struct AddedTokens {
     normalized: Index,
 }
 
-/// Tokens by what is looked for.
+/// Tokens by the text that is searched for.
 #[derive(Debug, Default)]
 struct Index {
     trie: Trie,

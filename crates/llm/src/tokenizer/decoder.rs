@@ -187,7 +187,7 @@ fn byte_of(token: &str) -> Option<u8> {
     u8::from_str_radix(digits, 16).ok()
 }
 
-/// Neighbouring tokens of bytes, as `<0x0A>`, become the characters that they are; what is none becomes U+FFFD for each byte.
+/// Decodes neighbouring byte tokens, such as `<0x0A>`, as UTF-8. If a run is not UTF-8, each of its bytes becomes U+FFFD.
 fn bytes_to_text(tokens: Vec<Cow<'_, str>>) -> Vec<Cow<'_, str>> {
     let mut texts = Vec::with_capacity(tokens.len());
     let mut bytes = Vec::new();

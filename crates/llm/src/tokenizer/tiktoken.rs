@@ -61,7 +61,7 @@ const LLAMA3: Encoding = Encoding {
     ..Encoding::new(128_000, split_patterns::LLAMA3, llama3)
 };
 
-/// Files of fewer ranks are small ones of somebody's own, which ExecuTorch takes for Llama 3's.
+/// Minimum ranks of the files of known models. A smaller file has the encoding of Llama 3, as in ExecuTorch.
 const MIN_KNOWN: usize = 50_000;
 
 /// Beginning of the line of an empty token.

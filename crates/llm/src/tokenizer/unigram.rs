@@ -100,21 +100,23 @@ impl Unigram {
         if this.unknown.is_some_and(|token| token as usize >= this.scores.len()) {
             return Err(damaged("the unknown token is not in the vocabulary"));
         }
-        this.unknown_score = this.scores.iter().fold(f64::INFINITY, |least, score| least.min(*score)) - UNKNOWN_PENALTY;
+        this.unknown_score =
+            this.scores.iter().fold(f64::INFINITY, |min_score, score| min_score.min(*score)) - UNKNOWN_PENALTY;
         Ok(this)
     }
 
     /// The pieces of a SentencePiece model, of which normal and user-defined ones are found in texts.
     pub(super) fn of_pieces(pieces: &[Piece], unknown: u32, byte_fallback: bool) -> Result<Self> {
         let normal = pieces.iter().filter(|piece| piece.kind == PieceKind::Normal).map(|piece| piece.score);
-        let (least, most) =
-            normal.fold((f32::MAX, f32::MIN_POSITIVE), |(least, most), score| (least.min(score), most.max(score)));
+        let (min_score, max_score) = normal.fold((f32::MAX, f32::MIN_POSITIVE), |(min_score, max_score), score| {
+            (min_score.min(score), max_score.max(score))
+        });
         let mut this = Self {
             vocabulary: Vocabulary::default(),
             scores: Vec::new(),
             trie: Trie::default(),
             unknown: Some(unknown),
-            unknown_score: f64::from(least - UNKNOWN_PENALTY as f32),
+            unknown_score: f64::from(min_score - UNKNOWN_PENALTY as f32),
             byte_fallback,
             rounds_to_f32: true,
             memory: Mutex::default(),
@@ -123,7 +125,7 @@ impl Unigram {
             this.vocabulary.insert(&piece.text, token as u32);
             this.scores.push(match piece.kind {
                 // More than any other segmentation of its text.
-                PieceKind::UserDefined => f64::from(piece.text.len() as f32 * most),
+                PieceKind::UserDefined => f64::from(piece.text.len() as f32 * max_score),
                 _ => f64::from(piece.score),
             });
         }

@@ -88,7 +88,7 @@ impl ModuleBuilder {
     }
 
     /// Sets the number of threads that a call may use, the caller's among them; 0 counts as 1. As many as the machine runs at once by
-    /// default. Only what was compiled for a backend uses more than one.
+    /// default. Only payloads of backends use more than one.
     #[cfg(feature = "backends")]
     #[must_use]
     pub fn threads(mut self, threads: usize) -> Self {

@@ -167,7 +167,7 @@ impl<'m, 'i> Call<'m, 'i> {
         instance.submit_with(states, inputs)
     }
 
-    /// Calls `run` with the loaded method and what it is called with.
+    /// Calls `run` with the loaded method and its arguments.
     fn with_inputs<R>(
         self,
         run: impl FnOnce(

@@ -1,4 +1,4 @@
-//! Names of methods: each is there once, in what is compiled and in what is loaded.
+//! Names of methods are unique, in compiled and in loaded programs.
 #![cfg(feature = "compile")]
 
 use rushlight::compiler::{CompileOptions, ConstantResult, compile_pt2};

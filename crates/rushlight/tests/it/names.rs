@@ -1,4 +1,4 @@
-//! Inputs and outputs by name: what an export called them is in the program, and in what goes wrong.
+//! Inputs and outputs by name: the names of the export are in the program and in errors.
 #![cfg(feature = "pt2")]
 
 use rushlight::runtime::Bool8;

@@ -159,7 +159,7 @@ fn what_lowering_assumes_of_sizes_is_checked() {
                 });
                 match (run(&mut reference, &inputs), run(&mut lowered, &inputs)) {
                     (Ok(expected), Ok(got)) => assert_eq!(got, expected, "{a}x{c} + {b}x{d}"),
-                    // Also what the reference operators broadcast, where lowering took two sizes for one.
+                    // Also sizes that the reference operators broadcast, and that lowering assumed to be equal.
                     (_, Err(_)) => refused += 1,
                     (Err(error), Ok(got)) => panic!("{a}x{c} + {b}x{d}: {got:?} where there is none: {error}"),
                 }

@@ -17,7 +17,7 @@ pub struct Error {
     pub kind: ErrorKind,
 }
 
-/// The fault itself, with what was expected and what was found.
+/// The fault, with expected and actual values.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum ErrorKind {

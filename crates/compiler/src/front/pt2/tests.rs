@@ -1,4 +1,4 @@
-//! Reads all samples of `tests/corpus/pt2` whole, and then checks what each is for.
+//! Reads all samples of `tests/corpus/pt2` completely, and then checks the feature that each one covers.
 
 use std::path::{Path, PathBuf};
 

@@ -541,10 +541,10 @@ impl<'a, 'f> Method<'a, 'f> {
             let mut is_known = true;
             solution.for_each_symbol(&mut |other| is_known &= other < *symbol);
             // A size that no input can have is left for the view to refuse.
-            let (least, most) = solution.range(&self.graph.symbols);
+            let (lower, upper) = solution.range(&self.graph.symbols);
             let known = &self.graph.symbols[*symbol];
-            let is_possible = most.is_none_or(|most| most >= known.min)
-                && known.max.is_none_or(|max| least.is_some_and(|least| least <= max));
+            let is_possible = upper.is_none_or(|upper| upper >= known.min)
+                && known.max.is_none_or(|max| lower.is_some_and(|lower| lower <= max));
             (is_known && is_possible).then_some((*symbol, solution))
         })
     }

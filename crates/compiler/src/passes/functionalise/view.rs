@@ -82,7 +82,7 @@ impl View {
         let from = operands.tensor(0, graph)?;
         let results = node.results.iter().map(|value| graph.tensor(*value)).collect::<Result<Vec<_>, _>>()?;
         let name = schema.base_name();
-        // The copying twin of a view shows what the view shows.
+        // The copy variant of a view reads the same elements as the view.
         let name = name.strip_suffix("_copy").unwrap_or(name);
         if let Some(dim) = split_dim(name, &operands, from.rank())? {
             return Ok(Views::Of(parts(name, dim, &results, of)));
@@ -213,7 +213,7 @@ impl View {
         }
     }
 
-    /// The parent after `content` was written to the view; `parent` is what it held before.
+    /// The content of the parent after `content` was written to the view. `parent` is its content before.
     pub fn write_back(
         &self,
         b: &mut Builder<'_>,

@@ -27,7 +27,7 @@ pub fn legalize(builder: &mut Builder<'_>, node: NodeId) -> Result<Option<ValueI
     let Some(each) = elements_per_byte(call.name()) else { return Ok(None) };
     let (table, scales, indices) = (call.value("weight")?, call.value("weight_scales")?, call.value("indices")?);
     let zeros = call.optional("weight_zero_points");
-    let (Some(least), Some(most)) = (call.expr("weight_quant_min"), call.expr("weight_quant_max")) else {
+    let (Some(min), Some(max)) = (call.expr("weight_quant_min"), call.expr("weight_quant_max")) else {
         return Ok(None);
     };
     let are_floats = [call.result()?, scales]
@@ -57,7 +57,7 @@ pub fn legalize(builder: &mut Builder<'_>, node: NodeId) -> Result<Option<ValueI
         let unpacked = Constant::dense(packed.name.clone(), ty, unpacked(&packed.read()?, each))?;
         builder.constant(unpacked)
     };
-    let (range, dtype) = ([Arg::Int(least), Arg::Int(most)], Arg::DType(dtype));
+    let (range, dtype) = ([Arg::Int(min), Arg::Int(max)], Arg::DType(dtype));
     let zeros = zeros.map_or(Arg::None, Arg::Value);
     let mut args = vec![table.into(), scales.into(), zeros];
     let numbers = if groups == 1 {

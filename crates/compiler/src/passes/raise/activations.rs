@@ -28,7 +28,7 @@ impl Pass for RaiseActivations {
     }
 }
 
-/// The activation that a node ends, and what it is of.
+/// The activation whose last node is this one, and its input.
 fn raised(builder: &Builder<'_>, node: NodeId) -> Option<(&'static str, ValueId)> {
     let call = Call::new(builder.graph, node);
     let found = match call.name() {

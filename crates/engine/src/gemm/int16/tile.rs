@@ -13,7 +13,7 @@ use crate::pack::Bits;
 pub(super) struct UnpackedPanels {
     /// Pairs of integers, `[panels][BLOCK_PAIRS]`.
     pub(super) pairs: [[MaybeUninit<[u32; LANES]>; BLOCK_PAIRS]; PANELS],
-    /// For each group what the sum of products is multiplied by, and what the sum of the row is, `[panels][MAX_GROUPS]`.
+    /// For each group the factor of the dot product, and that of the sum of the row, `[panels][MAX_GROUPS]`.
     pub(super) scales: [[MaybeUninit<[f32; LANES]>; MAX_GROUPS]; PANELS],
     pub(super) minima: [[MaybeUninit<[f32; LANES]>; MAX_GROUPS]; PANELS],
     /// The end of each group, in pairs.

@@ -17,7 +17,7 @@ pub(super) struct Nodes<'v, 'a> {
 }
 
 impl Nodes<'_, '_> {
-    /// Adds what a node computes.
+    /// Adds the operators that compute a node.
     pub fn add(&mut self, node: &Node<'_>) -> Result<(), Error> {
         check_flags(node)?;
         let (output, value) = match node.operation {
@@ -117,7 +117,7 @@ impl Nodes<'_, '_> {
     }
 }
 
-/// Refuses flags that would change what the node computes in a way that is not translated.
+/// Refuses flags that change the result of a node and are not translated.
 fn check_flags(node: &Node<'_>) -> Result<(), Error> {
     let known = match node.operation {
         Operation::FullyConnected { .. } | Operation::Binary { binary: Binary::BatchMatrixMultiply, .. } => {

@@ -38,11 +38,13 @@ impl Importer<'_, '_, '_> {
         if !matches!(node.op.name(), aten::SLICE_TENSOR | aten::SLICE_COPY_TENSOR) {
             return;
         }
-        let Some(most) = self.size_along(&node.args, 1).and_then(|whole| self.sizes.upper_bound(whole)) else { return };
+        let Some(upper_bound) = self.size_along(&node.args, 1).and_then(|whole| self.sizes.upper_bound(whole)) else {
+            return;
+        };
         let result = node.result().and_then(|result| self.graph.ty(result).as_tensor());
         for size in result.map(|result| result.shape.clone()).unwrap_or_default() {
             if self.sizes.is_of_data(&size) {
-                self.sizes.bound(&size, most);
+                self.sizes.bound(&size, upper_bound);
             }
         }
     }

@@ -218,7 +218,7 @@ impl Formula {
             Function::Floor => Some(numerator.floor_div(divisor)),
             Function::Ceil => Some(numerator.add(divisor - 1).floor_div(divisor)),
             // Towards zero is down where nothing is negative.
-            Function::Trunc if numerator.range(symbols).0.is_some_and(|least| least >= 0) => {
+            Function::Trunc if numerator.range(symbols).0.is_some_and(|min| min >= 0) => {
                 Some(numerator.floor_div(divisor))
             }
             _ => None,

@@ -264,12 +264,12 @@ impl<'a> Importer<'_, '_, 'a> {
         );
         let Some(input) = node.args.first().and_then(Arg::as_value).filter(|_| picks) else { return };
         let Type::Tensor(input) = self.graph.ty(input) else { return };
-        let Some(most) = self.sizes.upper_bound(&input.numel()) else { return };
+        let Some(upper_bound) = self.sizes.upper_bound(&input.numel()) else { return };
         let results = node.results.clone();
         for result in results {
             if let Type::Tensor(tensor) = self.graph.ty(result) {
                 let sizes: Vec<Expr> = tensor.shape.clone();
-                sizes.iter().for_each(|size| self.sizes.bound(size, most));
+                sizes.iter().for_each(|size| self.sizes.bound(size, upper_bound));
             }
         }
     }

@@ -83,8 +83,8 @@ impl Sizes {
 
     /// True if an expression is negative for some values of its symbols, but not for all.
     pub fn may_be_negative(&self, expr: &Expr) -> bool {
-        let (least, most) = expr.range(&self.symbols);
-        least.is_none_or(|least| least < 0) && most.is_none_or(|most| most >= 0)
+        let (min, max) = expr.range(&self.symbols);
+        min.is_none_or(|min| min < 0) && max.is_none_or(|max| max >= 0)
     }
 
     /// Gives a symbol an upper bound, if it has none.
@@ -107,10 +107,10 @@ impl Sizes {
             return *id;
         }
         let range = self.ranges.get(name).copied();
-        let least = if is_positive || name.starts_with('s') { 0 } else { -FAR };
+        let default_min = if is_positive || name.starts_with('s') { 0 } else { -FAR };
         let symbol = Symbol {
             name: name.to_owned(),
-            min: range.and_then(|range| range.min_val).map_or(least, |min| min.max(-FAR)),
+            min: range.and_then(|range| range.min_val).map_or(default_min, |min| min.max(-FAR)),
             // A bound this large counts as none.
             max: range.and_then(|range| range.max_val).filter(|max| *max < FAR),
         };

@@ -22,7 +22,7 @@ pub enum TreeSpec {
         fields: Vec<String>,
         children: Vec<Self>,
     },
-    /// A registered class of somebody else, by the name of its type. `context` is JSON.
+    /// A class that another library has registered, by the name of its type. `context` is JSON.
     Other {
         kind: String,
         context: String,

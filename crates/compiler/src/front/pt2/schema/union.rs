@@ -1,4 +1,4 @@
-//! Unions of the schema: objects with one key, which says what the value is.
+//! Unions of the schema: objects with one key, which is the type of the value.
 
 /// Declares a union as an enum that is read without looking ahead.
 ///
@@ -18,7 +18,7 @@ macro_rules! union {
         }
 
         impl $name<'_> {
-            /// The key that says what the value is.
+            /// The key, which is the type of the value.
             pub fn tag(&self) -> &str {
                 match self {
                     $(Self::$variant { .. } => $tag,)*

@@ -238,7 +238,7 @@ impl Machine {
         vec![self.fresh(&x.shape.clone(), result)]
     }
 
-    /// Runs the body of a graph and gives what it returns and leaves in its inputs.
+    /// Runs the body of a graph. Returns its outputs and the final contents of its inputs.
     pub fn run(&mut self, graph: &Graph) -> (Vec<Vec<f64>>, Vec<Vec<f64>>) {
         for node in &graph.blocks[graph.body].nodes {
             let node = &graph.nodes[*node];
