@@ -2,10 +2,10 @@
 
 use half::f16;
 
-/// Elements of the smaller blocks.
-const SMALL: usize = 32;
-/// Elements of the larger ones.
-const LARGE: usize = 256;
+/// Elements of a small block.
+const SMALL_BLOCK: usize = 32;
+/// Elements of a large block, such as those of K types.
+const LARGE_BLOCK: usize = 256;
 
 /// A block format, by ggml's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,14 +50,14 @@ impl Block {
     /// Number of elements and of bytes.
     pub const fn size(self) -> (usize, usize) {
         match self {
-            Self::Q4_0 => (SMALL, 18),
-            Self::Q4_1 => (SMALL, 20),
-            Self::Q5_0 => (SMALL, 22),
-            Self::Q5_1 => (SMALL, 24),
-            Self::Q8_0 => (SMALL, 34),
-            Self::Q4K => (LARGE, 144),
-            Self::Q5K => (LARGE, 176),
-            Self::Q6K => (LARGE, 210),
+            Self::Q4_0 => (SMALL_BLOCK, 18),
+            Self::Q4_1 => (SMALL_BLOCK, 20),
+            Self::Q5_0 => (SMALL_BLOCK, 22),
+            Self::Q5_1 => (SMALL_BLOCK, 24),
+            Self::Q8_0 => (SMALL_BLOCK, 34),
+            Self::Q4K => (LARGE_BLOCK, 144),
+            Self::Q5K => (LARGE_BLOCK, 176),
+            Self::Q6K => (LARGE_BLOCK, 210),
         }
     }
 
@@ -107,14 +107,15 @@ impl Block {
             Self::Q5_1 => each(bytes, |block: &[u8; 24]| nibbles(to, block, 8, 0, high_bits(block, 4))),
             Self::Q8_0 => each(bytes, |block: &[u8; 34]| to.extend(block.iter().skip(2))),
             Self::Q4K => each(bytes, |block: &[u8; 144]| {
-                for quants in block.get(16..).unwrap_or_default().chunks_exact(SMALL) {
+                for quants in block.get(16..).unwrap_or_default().chunks_exact(SMALL_BLOCK) {
                     to.extend(quants.iter().map(|byte| byte & 15));
                     to.extend(quants.iter().map(|byte| byte >> 4));
                 }
             }),
             Self::Q5K => each(bytes, |block: &[u8; 176]| {
-                let (bits, quants) = block.get(16..).unwrap_or_default().split_at_checked(SMALL).unwrap_or_default();
-                for (pair, quants) in quants.chunks_exact(SMALL).enumerate() {
+                let (bits, quants) =
+                    block.get(16..).unwrap_or_default().split_at_checked(SMALL_BLOCK).unwrap_or_default();
+                for (pair, quants) in quants.chunks_exact(SMALL_BLOCK).enumerate() {
                     let both = || quants.iter().zip(bits);
                     to.extend(both().map(|(byte, bits)| byte & 15 | (bits >> (2 * pair) & 1) << 4));
                     to.extend(both().map(|(byte, bits)| byte >> 4 | (bits >> (2 * pair + 1) & 1) << 4));
@@ -142,7 +143,7 @@ impl Block {
                     scales.units.push(number(block, 0));
                     // They are subtracted there.
                     minima.units.push(-number(block, 2));
-                    for group in 0..LARGE / 32 {
+                    for group in 0..LARGE_BLOCK / 32 {
                         let (scale, minimum) = factors(block, group);
                         scales.factors.push(scale);
                         minima.factors.push(minimum);
@@ -197,9 +198,9 @@ fn factors(block: &[u8], group: usize) -> (i8, i8) {
 /// 256 elements of six bits: the low four, then the high two.
 fn six_bits(block: &[u8; 210], to: &mut Vec<u8>) {
     let (low, high) = block.split_at(128);
-    for (low, high) in low.chunks_exact(2 * SMALL).zip(high.chunks_exact(SMALL)) {
+    for (low, high) in low.chunks_exact(2 * SMALL_BLOCK).zip(high.chunks_exact(SMALL_BLOCK)) {
         for quarter in 0..4 {
-            let low = low.iter().skip(quarter % 2 * SMALL).zip(high);
+            let low = low.iter().skip(quarter % 2 * SMALL_BLOCK).zip(high);
             let integer = |(low, high): (&u8, &u8)| {
                 let bits = (high >> (2 * quarter) & 3) << 4;
                 (low >> (4 * (quarter / 2)) & 15 | bits).wrapping_sub(32)

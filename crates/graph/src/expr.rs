@@ -178,12 +178,12 @@ impl Expr {
     /// A function of this size as a quotient of integers rounded down, `size * p // q`, or up. `of` gives the value for each size
     /// in the expression's range, as of `trunc(0.3 * size)` in floating point. `None` if no `p` and `q` give it.
     pub fn fitted(&self, symbols: &Symbols, rounds_up: bool, of: impl Fn(i64) -> Option<i64>) -> Option<Self> {
-        /// The sizes that are tried where the expression has no upper bound, and at most.
-        const FREE: i64 = 1 << 12;
-        const LARGEST: i64 = 1 << 20;
+        /// Maximum size that is tried if the expression has no upper bound, and if it has one.
+        const DEFAULT_MAX: i64 = 1 << 12;
+        const MAX_SIZE: i64 = 1 << 20;
         let (low, high) = self.range(symbols);
         let low = low.filter(|low| *low >= 0)?;
-        let high = high.unwrap_or(FREE).clamp(low, LARGEST);
+        let high = high.unwrap_or(DEFAULT_MAX).clamp(low, MAX_SIZE);
         // Bounds of `p / q`, as fractions: `value <= size * p / q < value + 1`, or `value - 1 < size * p / q <= value`.
         let (mut least, mut most) = ((0, 1), (1, 0));
         for size in low.max(1)..=high {

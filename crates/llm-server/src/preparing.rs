@@ -19,7 +19,7 @@ pub(crate) const MAX_PREPARING: usize = 4;
 const MAX_OF_ONE: usize = MAX_PREPARING - 1;
 
 /// Minimum bytes of a large body. Large requests are prepared one at a time, so that their memory is taken once.
-const LARGE: usize = 256 << 10;
+const MIN_LARGE: usize = 256 << 10;
 
 /// Bytes of a body that every connection may hold without a reservation.
 const FREE: usize = 64 << 10;
@@ -128,7 +128,7 @@ impl Preparing {
     pub async fn turn(&self, tenant: Tenant, len: usize) -> Result<Permit, Refusal> {
         let (turn, given) = oneshot::channel();
         {
-            let waiting = Waiting { tenant, one: self.one(tenant), is_large: len >= LARGE, turn };
+            let waiting = Waiting { tenant, one: self.one(tenant), is_large: len >= MIN_LARGE, turn };
             locked(&self.turns).waiting.push(waiting);
         }
         give(&self.turns);
@@ -302,14 +302,14 @@ mod tests {
     fn large_requests_are_prepared_one_at_a_time_and_small_ones_beside_them() {
         let preparing = Preparing::new(1 << 20, Duration::from_millis(100), 0);
         runtime().block_on(async {
-            let large = preparing.turn(tenant(0, 1), LARGE).await.expect("a permit");
-            assert!(preparing.turn(tenant(0, 1), LARGE).await.is_err());
-            assert!(preparing.turn(tenant(0, 2), LARGE).await.is_err());
+            let large = preparing.turn(tenant(0, 1), MIN_LARGE).await.expect("a permit");
+            assert!(preparing.turn(tenant(0, 1), MIN_LARGE).await.is_err());
+            assert!(preparing.turn(tenant(0, 2), MIN_LARGE).await.is_err());
             for _ in 0..10 {
-                assert!(preparing.turn(tenant(0, 1), LARGE - 1).await.is_ok());
+                assert!(preparing.turn(tenant(0, 1), MIN_LARGE - 1).await.is_ok());
             }
             drop(large);
-            assert!(preparing.turn(tenant(0, 1), LARGE).await.is_ok());
+            assert!(preparing.turn(tenant(0, 1), MIN_LARGE).await.is_ok());
         });
     }
 
@@ -351,7 +351,7 @@ mod tests {
                 for client in clients {
                     let (preparing, order) = (preparing.clone(), order.clone());
                     tasks.push(tokio::spawn(async move {
-                        let permit = preparing.turn(tenant(0, client), LARGE).await.expect("a permit");
+                        let permit = preparing.turn(tenant(0, client), MIN_LARGE).await.expect("a permit");
                         locked(&order).push(client);
                         // Each takes about the same time.
                         tokio::time::sleep(Duration::from_millis(2)).await;
@@ -381,9 +381,9 @@ mod tests {
     fn requests_that_gave_up_are_forgotten() {
         let preparing = Preparing::new(1 << 20, Duration::from_millis(1), 0);
         runtime().block_on(async {
-            let _held = preparing.turn(tenant(0, 1), LARGE).await.expect("a permit");
+            let _held = preparing.turn(tenant(0, 1), MIN_LARGE).await.expect("a permit");
             for _ in 0..100 {
-                assert!(preparing.turn(tenant(0, 2), LARGE).await.is_err());
+                assert!(preparing.turn(tenant(0, 2), MIN_LARGE).await.is_err());
             }
             assert!(locked(&preparing.turns).waiting.len() <= 1);
         });

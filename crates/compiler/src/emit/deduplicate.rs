@@ -14,14 +14,14 @@ pub(super) struct Pool {
     by_hash: FxHashMap<u64, Vec<u32>>,
 }
 
-/// Data up to this size are read at once; larger ones when they are written.
-const SMALL: usize = 1 << 14;
+/// Maximum bytes of data that are read at once. Larger data are read when they are written.
+const MAX_EAGER: usize = 1 << 14;
 
 impl Pool {
     /// The index of the data, which are added if they are new.
     pub fn insert(&mut self, constant: &Constant) -> Result<u32, Error> {
         let mut constant = constant.clone();
-        if constant.len()? <= SMALL {
+        if constant.len()? <= MAX_EAGER {
             constant.data = ConstantData::Dense(constant.read()?);
         }
         let mut hasher = FxHasher::default();
@@ -51,7 +51,7 @@ impl Pool {
 
 fn data(constant: Arc<Constant>) -> Blob<'static> {
     match constant.in_place() {
-        Some(bytes) if bytes.len() <= SMALL => Blob::from(bytes.to_vec()),
+        Some(bytes) if bytes.len() <= MAX_EAGER => Blob::from(bytes.to_vec()),
         _ => Blob::Made(constant),
     }
 }

@@ -12,14 +12,14 @@ use super::arena::{Arena, Item, Placement};
 
 /// Average number of buckets that may be tried for each item, times the logarithm of the number of buckets. Only arenas
 /// with thousands of items in use at a time exceed it; they are planned without this algorithm.
-const PROBES: usize = 4;
+const PROBES_PER_ITEM: usize = 4;
 /// Number of tries that is always allowed: enough for 1,000 items that all conflict.
-const FEW_PROBES: usize = 1_000_000;
+const MIN_PROBES: usize = 1_000_000;
 
 /// Places all items above the settled buffers. `None` if that takes too many steps.
 pub(super) fn greedy(arena: &Arena) -> Option<Placement> {
     let count = arena.items.len();
-    let mut probes = FEW_PROBES.max(PROBES * count * count.max(2).ilog2() as usize);
+    let mut probes = MIN_PROBES.max(PROBES_PER_ITEM * count * count.max(2).ilog2() as usize);
     let mut order: Vec<(&Item, usize)> = arena.items.iter().zip(0..).collect();
     order.sort_by_key(|(item, _)| (Reverse(item.size), item.first, item.last));
     let mut buckets: Vec<Bucket> = Vec::new();

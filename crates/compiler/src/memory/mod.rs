@@ -144,7 +144,7 @@ pub fn plan(buffers: &[Buffer]) -> Result<MemoryPlan, PlanError> {
 
 /// Checks what [`plan`] relies on: sane lifetimes, alignments and sums, and settled offsets that fit each other.
 fn validate(buffers: &[Buffer]) -> Result<(), PlanError> {
-    const LARGEST: u64 = 1 << 62;
+    const MAX_ARENA: u64 = 1 << 62;
     let mut sums: BTreeMap<u32, u64> = BTreeMap::new();
     for (index, buffer) in buffers.iter().enumerate() {
         let Buffer { bytes, alignment, first, last, memory_id, fixed } = *buffer;
@@ -158,7 +158,7 @@ fn validate(buffers: &[Buffer]) -> Result<(), PlanError> {
         let needed = bytes.saturating_add(alignment).saturating_add(fixed.unwrap_or(0));
         let sum = sums.entry(memory_id).or_default();
         *sum = sum.saturating_add(needed);
-        if *sum > LARGEST {
+        if *sum > MAX_ARENA {
             return Err(PlanError::TooLarge { memory_id });
         }
     }
@@ -166,7 +166,7 @@ fn validate(buffers: &[Buffer]) -> Result<(), PlanError> {
         buffers.iter().zip(0..).filter(|(buffer, _)| buffer.fixed.is_some()).map(|(b, i)| (*b, i)).unzip();
     let settled = MemoryPlan {
         offsets: fixed.iter().map(|buffer| buffer.fixed.unwrap_or(0)).collect(),
-        arenas: fixed.iter().map(|buffer| (buffer.memory_id, LARGEST)).collect(),
+        arenas: fixed.iter().map(|buffer| (buffer.memory_id, MAX_ARENA)).collect(),
     };
     check(&fixed, &settled).map_err(|conflict| PlanError::Fixed(conflict.renumbered(&indices)))
 }

@@ -88,8 +88,8 @@ struct Trace<'p, 'a> {
 
 /// Maximum number of steps for each instruction and argument; at least the number below is allowed. Only malicious
 /// files exceed it. Loops are traced twice, so that the second pass reads the values that the first one wrote.
-const STEPS: usize = 64;
-const FEW_STEPS: usize = 1_000_000;
+const STEPS_PER_OPERAND: usize = 64;
+const MIN_STEPS: usize = 1_000_000;
 
 impl<'p, 'a> Trace<'p, 'a> {
     fn new(method: &'p Plan<'a>) -> Self {
@@ -116,7 +116,7 @@ impl<'p, 'a> Trace<'p, 'a> {
             spans: method.values().map(|value| span(&value)).collect(),
             handles: HashMap::new(),
             known: method.values().map(|value| has_data(&value)).collect(),
-            budget: FEW_STEPS.max(STEPS * operands),
+            budget: MIN_STEPS.max(STEPS_PER_OPERAND * operands),
             contents: Vec::new(),
             by_site: HashMap::new(),
             current: BTreeMap::new(),

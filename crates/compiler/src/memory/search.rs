@@ -6,9 +6,9 @@ use super::place::{Fit, Placer, orders};
 use super::sweep::{Direction, sweep};
 
 /// Conflicts that may be looked at for each item, times the logarithm of the number of items.
-const VISITS: usize = 8;
+const VISITS_PER_ITEM: usize = 8;
 /// Visits that are always allowed: about a millisecond.
-const FEW_VISITS: usize = 100_000;
+const MIN_VISITS: usize = 100_000;
 
 /// The smallest placement that is found within the budget. Stops at once when the arena's bound is reached.
 pub(super) fn best(arena: &Arena) -> Placement {
@@ -25,7 +25,7 @@ pub(super) fn best(arena: &Arena) -> Placement {
         return best;
     }
     let count = arena.items.len();
-    let budget = FEW_VISITS.max(VISITS * count * count.max(2).ilog2() as usize);
+    let budget = MIN_VISITS.max(VISITS_PER_ITEM * count * count.max(2).ilog2() as usize);
     // Placing looks at each pair from both sides.
     let Some(conflicts) = Conflicts::new(arena, budget / 2) else { return best };
     improve(arena, &conflicts, best, budget)

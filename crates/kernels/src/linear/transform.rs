@@ -18,8 +18,8 @@ pub(super) enum Direction {
     Backward,
 }
 
-/// Prime factors above this make a convolution cheaper than a butterfly.
-const LARGEST_FACTOR: usize = 31;
+/// Maximum prime factor of a butterfly. For larger ones a convolution is cheaper.
+const MAX_FACTOR: usize = 31;
 
 /// Reals of memory that a transform of `lanes` lines of length `n` works in; `None` on overflow.
 pub(super) fn work_len(n: usize, lanes: usize) -> Option<usize> {
@@ -38,7 +38,7 @@ pub(super) fn least_work_len(n: usize, lanes: usize) -> Option<usize> {
 
 /// The power of two that a length with a large prime factor is convolved in.
 fn padded_len(n: usize) -> Option<usize> {
-    if largest_factor(n) <= LARGEST_FACTOR {
+    if largest_factor(n) <= MAX_FACTOR {
         return None;
     }
     n.checked_mul(2)?.checked_next_power_of_two()

@@ -232,7 +232,7 @@ impl<'a> SortSlices<'a> {
         keys: &'k mut [K],
         key: impl Fn(usize, C) -> K,
     ) -> &'k [K] {
-        if self.count <= FEW && self.count < self.len / 8 {
+        if self.count <= MAX_SORTED && self.count < self.len / 8 {
             let wanted = &mut keys[..self.count];
             let mut found = 0;
             let mut tile_keys = [key(0, C::default()); TILE];
@@ -317,8 +317,8 @@ impl Key for [u64; 2] {
     }
 }
 
-/// So few are better kept sorted while the line is read.
-const FEW: usize = 32;
+/// Maximum `k` for which the best elements are kept sorted while a line is read.
+const MAX_SORTED: usize = 32;
 
 /// Inserts those of `keys` into the sorted first `found` of the smallest keys that belong there.
 fn insert<K: Key>(smallest: &mut [K], found: &mut usize, keys: &[K]) {

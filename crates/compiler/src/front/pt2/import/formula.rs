@@ -144,8 +144,8 @@ impl Formula {
 
     /// Folds operands in pairs: from the left, as Python does, or as a balanced tree for many operands, to avoid deep nesting.
     fn fold(function: Function, mut args: Vec<Self>) -> Option<Self> {
-        const FEW: usize = 8;
-        while args.len() > FEW {
+        const MAX_LINEAR: usize = 8;
+        while args.len() > MAX_LINEAR {
             let mut rest = args.into_iter();
             args = Vec::new();
             while let Some(first) = rest.next() {
@@ -262,13 +262,13 @@ impl Formula {
 
     /// The numerator and divisor, which is positive, of an exact fraction.
     fn fraction(&self, symbols: &Symbols) -> Option<(Expr, i64)> {
-        const LARGEST: i64 = 1 << 20;
+        const MAX_FRACTION: i64 = 1 << 20;
         match self {
             Self::Int(expr) => Some((expr.clone(), 1)),
             Self::Float(value) => {
                 let divisor = (0..=20).map(|power| 1_i64 << power).find(|by| (value * *by as f64).fract() == 0.0)?;
                 let numerator = value * divisor as f64;
-                (numerator.abs() <= LARGEST as f64).then_some((Expr::Int(numerator as i64), divisor))
+                (numerator.abs() <= MAX_FRACTION as f64).then_some((Expr::Int(numerator as i64), divisor))
             }
             Self::Bool(_) => None,
             Self::Call(Function::Float, args) => args.first()?.integer(symbols).map(|expr| (expr, 1)),
@@ -276,12 +276,12 @@ impl Formula {
                 let [a, b] = args.as_slice() else { return None };
                 let divisor = b.fraction(symbols).and_then(|(divisor, one)| divisor.as_int().filter(|_| one == 1))?;
                 let whole = a.fraction(symbols).filter(|(_, one)| *one == 1)?.0;
-                (1..=LARGEST).contains(&divisor).then_some((whole, divisor))
+                (1..=MAX_FRACTION).contains(&divisor).then_some((whole, divisor))
             }
             Self::Call(Function::Mul, args) => {
                 let [a, b] = args.as_slice() else { return None };
                 let ((a, by_a), (b, by_b)) = (a.fraction(symbols)?, b.fraction(symbols)?);
-                let divisor = by_a.checked_mul(by_b).filter(|by| (*by & (*by - 1)) == 0 && *by <= LARGEST)?;
+                let divisor = by_a.checked_mul(by_b).filter(|by| (*by & (*by - 1)) == 0 && *by <= MAX_FRACTION)?;
                 Some((a.mul(b), divisor))
             }
             Self::Call(..) => None,
