@@ -1,4 +1,4 @@
-"""Failures as Python knows them, and modules that are pickled."""
+"""Exceptions of the package, which are also those of Python for files, and pickled modules."""
 
 import errno
 import os
@@ -14,7 +14,7 @@ from rushlight._errors import make
 
 torch = pytest.importorskip("torch")
 SMALL = pathlib.Path(__file__).resolve().parents[3] / "examples" / "cortex-m" / "digits.pt2"
-# Those of Python that errors of files are, too.
+# Python's classes of file errors. The package has a subclass of each.
 CLASSES = (FileNotFoundError, FileExistsError, PermissionError, IsADirectoryError, NotADirectoryError, BrokenPipeError)
 
 
@@ -53,9 +53,9 @@ def test_a_file_that_may_not_be_read(file, tmp_path):
     assert isinstance(caught.value, rushlight.Error) and caught.value.filename == str(secret)
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="the system's numbers are others than C's")
+@pytest.mark.skipif(sys.platform == "win32", reason="the error numbers of the system differ from those of C")
 @pytest.mark.parametrize("number", sorted(errno.errorcode))
-def test_numbers_of_the_system_choose_the_class(number):
+def test_error_numbers_of_the_system_select_the_class(number):
     error = make("cannot open `x`", (number, "x"), code=3)
     python = OSError(number, os.strerror(number), "x")
     assert isinstance(error, rushlight.Error) and isinstance(error, OSError)
@@ -75,7 +75,7 @@ def test_a_device_that_is_full(tmp_path):
     assert (caught.value.errno, caught.value.strerror) == (errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def test_a_folder_is_no_file(tmp_path):
+def test_a_folder_is_not_a_file(tmp_path):
     program = rushlight.compile(SMALL)
     for call in (rushlight.load, rushlight.compile, lambda folder: rushlight.compile({"a": SMALL, "b": folder}), program.save):
         with pytest.raises(IsADirectoryError) as caught:
@@ -84,7 +84,7 @@ def test_a_folder_is_no_file(tmp_path):
         assert caught.value.errno == errno.EISDIR and "a folder" in str(caught.value)
 
 
-def test_other_errors_are_of_no_file(file):
+def test_other_errors_are_not_file_errors(file):
     with pytest.raises(rushlight.Error) as caught:
         rushlight.load(b"not a program")
     assert not isinstance(caught.value, OSError)
@@ -211,7 +211,7 @@ IN_ANOTHER = """
 try:
     import rushlight
 except ImportError as error:
-    # Python 3.12 and later refuse it themselves where the other has a GIL of its own.
+    # Python 3.12 and later refuse the import in an interpreter with its own GIL.
     assert "one interpreter of a process" in str(error) or "subinterpreters" in str(error), error
     print("refused", flush=True)
 """
@@ -226,7 +226,7 @@ except ImportError:
 
 for _ in range(2):
     interpreter = interpreters.create()
-    # Until Python 3.12, what the code raises is raised here.
+    # Until Python 3.12, an exception of the code is raised here.
     failed = interpreters.run_string(interpreter, sys.argv[1])
     interpreters.destroy(interpreter)
     assert failed is None, failed

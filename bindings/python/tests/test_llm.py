@@ -1,4 +1,4 @@
-"""`rushlight.llm.export` beside eager transformers, and the command of the module."""
+"""`rushlight.llm.export`, compared with eager transformers, and the command of the module."""
 
 import pathlib
 import shutil
@@ -62,7 +62,7 @@ def eager(model, tokens):
 
 
 def decoded(program, prompt, expected):
-    """Greedy tokens of the program, each step compared with `expected(tokens)`."""
+    """Generates greedy tokens, and compares the logits of each step with `expected(tokens)`. Returns the maximum relative error."""
     tokens, position, errors = prompt, 0, []
     for _ in range(STEPS):
         logits = program(tokens[:, position:], torch.tensor([position]))
@@ -85,7 +85,7 @@ def test_a_decoder_gives_the_tokens_of_eager(model):
 
 
 def int8_rows(x):
-    """Rows as an int8 cache keeps them."""
+    """Rows after rounding to an int8 cache."""
     import torch.ao.quantization.fx._decomposed  # noqa: F401  the operators
 
     ops = torch.ops.quantized_decomposed
@@ -95,7 +95,7 @@ def int8_rows(x):
 
 
 def int4_rows(x):
-    """Rows of 4 bits as torchao quantizes groups of 32 elements, or all of a row of another size."""
+    """Rows after torchao's rounding to 4 bits in groups of 32 elements, or in one group for rows of another size."""
     from torchao.quantization import quant_primitives as ops
 
     blocks = (1, 1, 1, 32 if x.shape[-1] % 32 == 0 else x.shape[-1])

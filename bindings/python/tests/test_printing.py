@@ -1,4 +1,4 @@
-"""What people look at: reports in a terminal and in a notebook."""
+"""Reports in a terminal and in a notebook."""
 
 from html.parser import HTMLParser
 
@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 
 
 class Cells(HTMLParser):
-    """The rows of the tables, and the paragraphs, of a piece of HTML that is well-formed."""
+    """Parses HTML, which must be well-formed: the rows of its tables, and its paragraphs."""
 
     def __init__(self, text):
         super().__init__()
@@ -44,7 +44,7 @@ def model():
 
 
 def same_in_both(report):
-    """What a notebook shows is what a terminal shows: returns the HTML's rows."""
+    """Checks that a terminal shows all words of the notebook's HTML. Returns its rows."""
     text, page = str(report), Cells(report._repr_html_())
     words = text.split()
     for cell in [*page.lines, *(cell for row in page.rows for cell in row)]:
