@@ -6,6 +6,7 @@ use clap::Args;
 use serde_json::Value as Json;
 
 use super::conversation::Conversation;
+use super::generation::Template;
 use super::lines::{self, Lines};
 use super::speaker;
 use crate::failure::Failure;
@@ -33,6 +34,9 @@ pub struct Chat {
     template_args: Vec<(String, Json)>,
 
     #[command(flatten)]
+    chat_template: Template,
+
+    #[command(flatten)]
     speaker: speaker::Arguments,
 }
 
@@ -44,11 +48,11 @@ fn template_arg(text: &str) -> Result<(String, Json), String> {
 
 impl Chat {
     pub fn run(self) -> Result<(), Failure> {
-        let tokenizer = self.speaker.model.tokenizer()?;
+        let tokenizer = self.chat_template.apply(self.speaker.model.tokenizer()?)?;
         let Some(mut template) = tokenizer.chat_template()? else {
             return Err(Failure::Arguments(
-                "the tokenizer has no chat template\n  help      a `tokenizer_config.json` or `chat_template.jinja` beside the \
-                 tokenizer has it; `rushlight llm run` does without"
+                "the tokenizer has no chat template\n  help      name a file with one (`--chat-template`), or use \
+                 `rushlight llm run`, which needs none"
                     .to_owned(),
             ));
         };

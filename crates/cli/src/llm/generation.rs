@@ -37,6 +37,25 @@ impl Lora {
     }
 }
 
+/// A chat template in place of the tokenizer's.
+#[derive(Args)]
+pub struct Template {
+    /// A file with a chat template, in place of the tokenizer's
+    #[arg(long, value_name = "FILE")]
+    chat_template: Option<PathBuf>,
+}
+
+impl Template {
+    /// Gives a tokenizer the template, if there is one.
+    pub fn apply(&self, mut tokenizer: Tokenizer) -> Result<Tokenizer, Failure> {
+        if let Some(path) = &self.chat_template {
+            let text = std::fs::read_to_string(path).map_err(|error| Failure::read(path, error))?;
+            tokenizer.set_chat_template(&text)?;
+        }
+        Ok(tokenizer)
+    }
+}
+
 /// A language model and its tokenizer.
 #[derive(Args)]
 pub struct TextModel {

@@ -9,7 +9,7 @@ use clap::Args;
 use rushlight_llm::{Adapter, Model, Pooling};
 use rushlight_llm_server::{Error, Handled, Options, serve};
 
-use super::generation::{self, TextModel};
+use super::generation::{self, Template, TextModel};
 use crate::failure::Failure;
 use crate::output;
 use crate::progress::is_verbose;
@@ -90,6 +90,9 @@ pub struct Serve {
     pooling: String,
 
     #[command(flatten)]
+    chat_template: Template,
+
+    #[command(flatten)]
     options: generation::Options,
 }
 
@@ -106,7 +109,7 @@ impl Serve {
             ));
         }
         let address = address(&self.host, self.port)?;
-        let tokenizer = self.model.tokenizer()?;
+        let tokenizer = self.chat_template.apply(self.model.tokenizer()?)?;
         let mut model = self.model.load()?;
         let file_name = || self.model.source.name();
         let mut api_keys = self.api_key;

@@ -243,6 +243,27 @@ fn a_chat_is_saved_and_answered_anew() {
     assert_eq!(saved[2]["content"].as_str(), lines.get(1).copied());
 }
 
+/// A file replaces the chat template of the tokenizer.
+#[test]
+fn a_chat_uses_the_template_of_a_file() {
+    let model = model("llm-chat-template");
+    let template = model.with_file_name("template.jinja");
+    let chat = ["chat", model.to_str().expect("a name"), "-n", "5", "--ignore-eos", "--chat-template"];
+    let with = |text: &str| {
+        std::fs::write(&template, text).expect("a file");
+        llm(&[&chat[..], &[template.to_str().expect("a name")]].concat(), "Hi\n")
+    };
+    let plain = text(&with("{{ messages[-1]['content'] }}"));
+    assert_ne!(plain, text(&with("Please: {{ messages[-1]['content'] }} now")));
+    let prompt = ["run", chat[1], "Hi", "-n", "5", "--ignore-eos"];
+    assert_eq!(plain, text(&llm(&prompt, "")).trim_start_matches(' '));
+    for (template, expected) in [("{% if %}", "template"), ("{{ messages | nonsense }}", "nonsense")] {
+        let output = with(template);
+        assert!(!output.status.success());
+        assert!(String::from_utf8_lossy(&output.stderr).contains(expected));
+    }
+}
+
 /// A conversation goes on when the context is full: the oldest messages are forgotten, and one that never fits is not answered.
 #[test]
 fn a_chat_forgets_its_oldest_messages() {

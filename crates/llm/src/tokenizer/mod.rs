@@ -283,6 +283,16 @@ impl Tokenizer {
         &self.special
     }
 
+    /// Sets the chat template.
+    ///
+    /// # Errors
+    /// `Template` for a text that is not a template.
+    pub fn set_chat_template(&mut self, template: &str) -> Result<()> {
+        ChatTemplate::new(template)?;
+        self.chat_template = Some(template.to_owned());
+        Ok(())
+    }
+
     /// Returns the chat template that came with the tokenizer.
     ///
     /// # Errors
