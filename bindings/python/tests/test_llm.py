@@ -236,3 +236,28 @@ def test_an_llm_of_a_folder_is_compiled_once(tmp_path):
         rushlight.llm.LLM(DECODER, max_context_length=32)
     with pytest.raises(ValueError, match="quantize must be"):
         rushlight.llm.LLM(DECODER, quantize="int5")
+
+
+@pytest.mark.parametrize("pooling", ["last", "mean"])
+def test_embeddings_are_those_of_transformers(pooling, tmp_path):
+    network = transformers.AutoModel.from_pretrained(DECODER, dtype=torch.float32).eval()
+    llm = rushlight.llm.LLM(DECODER, hidden_states=True, cache=tmp_path, progress=False)
+    texts = ["a text", "another text", "a"]
+    embedded = torch.tensor(llm.embed(texts, pooling=pooling).tolist())
+    for text, got in zip(texts, embedded, strict=True):
+        tokens = torch.tensor([llm.tokenizer.encode(text)])
+        with torch.no_grad():
+            states = network(tokens).last_hidden_state[0]
+        pooled = states[-1] if pooling == "last" else states.mean(0)
+        torch.testing.assert_close(got, pooled / pooled.norm(), rtol=1e-4, atol=1e-5)
+        short = torch.tensor(llm.embed(text, pooling=pooling, dimensions=5).tolist())
+        torch.testing.assert_close(short, pooled[:5] / pooled[:5].norm(), rtol=1e-4, atol=1e-5)
+    for arguments, error in [
+        ({"texts": "a", "pooling": "first"}, "pooling must be"),
+        ({"texts": "a", "dimensions": 0}, "dimensions must be an int from 1 to"),
+        ({"texts": "a" * 5000}, "context"),
+    ]:
+        with pytest.raises(ValueError, match=error):
+            llm.embed(**arguments)
+    with pytest.raises(ValueError, match="returns logits"):
+        rushlight.llm.LLM(DECODER, cache=tmp_path, progress=False).embed("a")

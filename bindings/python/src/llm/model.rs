@@ -3,12 +3,14 @@
 use std::path::PathBuf;
 
 use pyo3::prelude::*;
-use rushlight_llm::{Limits, Model};
+use rushlight_llm::{Error, Limits, Model, Pool, Pooling};
 use rushlight_python_macros::guarded;
 
 use super::error;
 use super::tokenizer::Tokenizer;
+use crate::array::own;
 use crate::module::{Lowering, load};
+use crate::tensor::Tensor;
 use crate::turns::Turns;
 
 /// A language model, which threads and sessions use in turns.
@@ -47,6 +49,40 @@ impl LanguageModel {
             .turns
             .with(py, |model| rushlight_llm::Tokenizer::of_model(model.module().program(), path.as_deref()))?;
         Ok(Tokenizer::of(error::map(py, found)?))
+    }
+
+    /// The embeddings of texts, whose tokens are given, as a tensor `[texts, dimensions]`, or `[dimensions]` for a single one.
+    fn embed<'py>(
+        &self,
+        py: Python<'py>,
+        texts: Vec<Vec<u32>>,
+        is_mean: bool,
+        dimensions: Option<usize>,
+        is_single: bool,
+    ) -> PyResult<Bound<'py, Tensor>> {
+        let pooling = if is_mean { Pooling::Mean } else { Pooling::Last };
+        let embedded = self.turns.with(py, |model| -> rushlight_llm::Result<_> {
+            let size = model.embedding_size().ok_or(Error::ReturnsLogits)?;
+            let dimensions = dimensions.unwrap_or(size).min(size);
+            let mut session = model.session()?;
+            let mut rows = Vec::new();
+            for tokens in &texts {
+                let mut pool = Pool::new(pooling);
+                session.reset(model)?;
+                session.embed(model, tokens, &mut pool)?;
+                rows.extend(pool.normalized(dimensions));
+            }
+            Ok((rows, dimensions))
+        })?;
+        let (rows, dimensions) = error::map(py, embedded)?;
+        let shape = [texts.len(), dimensions];
+        own(py, rushlight::Tensor::of(shape.get(usize::from(is_single)..).unwrap_or_default(), &rows))
+    }
+
+    /// The number of elements of an embedding; None for a model that generates text.
+    #[getter]
+    fn embedding_size(&self, py: Python<'_>) -> PyResult<Option<usize>> {
+        self.turns.with(py, |model| model.embedding_size())
     }
 
     #[getter]

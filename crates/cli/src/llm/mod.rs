@@ -3,6 +3,7 @@
 mod bench;
 mod chat;
 mod conversation;
+mod embed;
 #[cfg(feature = "grammar")]
 mod form;
 mod generation;
@@ -38,6 +39,8 @@ enum Command {
     Serve(serve::Serve),
     /// Time prefill and decode at several positions
     Bench(bench::Bench),
+    /// Compute embeddings of texts
+    Embed(embed::Embed),
     /// Measure how well a model predicts a text
     Perplexity(perplexity::Perplexity),
     /// Show the tokens of a text
@@ -52,6 +55,7 @@ impl Llm {
             #[cfg(feature = "serve")]
             Command::Serve(serve) => serve.run(),
             Command::Bench(bench) => bench.run(),
+            Command::Embed(embed) => embed.run(),
             Command::Perplexity(perplexity) => perplexity.run(),
             Command::Tokenize(tokenize) => tokenize.run(),
         }

@@ -70,6 +70,11 @@ impl Source {
         Ok(Model { model: program(path, &self.settings.options, running)?, opening })
     }
 
+    /// Has a folder or a .gguf file compiled to a program that returns hidden states.
+    pub fn return_hidden_states(&mut self) {
+        self.settings.options.hidden_states = is_language_model(self.path());
+    }
+
     /// The name of the folder, or of the file without its ending.
     pub fn name(&self) -> Option<String> {
         let path = self.path();

@@ -364,3 +364,27 @@ fn perplexities_are_those_of_transformers() {
     let output = llm(&["perplexity", model, "missing.txt"], "");
     assert!(String::from_utf8_lossy(&output.stderr).contains("missing.txt"));
 }
+
+/// Each text has an embedding of norm 1; the pooling and the number of elements are chosen.
+#[test]
+fn texts_are_embedded() {
+    let cache = command::folder("llm-embed");
+    let cache = cache.to_str().expect("a name");
+    let rows = |arguments: &[&str], input: &str| -> Vec<Vec<f64>> {
+        let output = llm(&[&["embed", SAMPLE, "--cache", cache], arguments].concat(), input);
+        text(&output).lines().map(|line| serde_json::from_str(line).expect("numbers")).collect()
+    };
+    let both = rows(&["one text", "another"], "");
+    assert_eq!(rows(&["-"], "one text\nanother\n"), both);
+    assert_eq!(rows(&["-p", "one text", "-p", "another"], ""), both);
+    assert_ne!(rows(&["one text", "--pooling", "mean"], ""), both[..1]);
+    for row in both.iter().chain(&rows(&["one text", "--dimensions", "4"], "")) {
+        let norm: f64 = row.iter().map(|x| x * x).sum();
+        assert!((norm - 1.0).abs() < 1e-5, "{norm}");
+    }
+    assert_eq!(rows(&["one text", "--dimensions", "4"], "")[0].len(), 4);
+    let program = model("llm-embed-logits");
+    let output = llm(&["embed", program.to_str().expect("a name"), "one text"], "");
+    assert!(!output.status.success());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("logits"), "{output:?}");
+}

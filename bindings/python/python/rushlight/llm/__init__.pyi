@@ -226,6 +226,9 @@ class LLM(_Speaker):
     def bos_id(self) -> Optional[int]: ...
     @property
     def eos_ids(self) -> list[int]: ...
+    def embed(
+        self, texts: Union[str, Sequence[str]], *, pooling: Literal["last", "mean"] = "last", dimensions: Optional[int] = None
+    ) -> Tensor: ...
     # A `str` is also a `Sequence[str]`, so this overload overlaps the last.
     @overload
     def generate(  # type: ignore[overload-overlap]

@@ -5,6 +5,7 @@ import json
 import os
 import threading
 
+from .._arguments import count_of
 from .._module import core_arguments
 from .._progress import Progress
 from .._rushlight import Adapter, Generation, Generator, LanguageModel, cached_program
@@ -166,6 +167,30 @@ class LLM(_Speaker):
     def eos_ids(self):
         """Tokens that end an answer, from the program."""
         return self._core.eos_ids
+
+    def embed(self, texts, *, pooling="last", dimensions=None):
+        """Computes the embeddings of texts, for a model with `hidden_states=True`, such as `LLM("Qwen3-Embedding-0.6B/",
+        hidden_states=True)`.
+
+        `texts`: a text or a list of texts.
+        `pooling`: "last" for the hidden state of the last token, or "mean" for the mean of all. Use the one that the model was
+        trained with.
+        `dimensions`: the number of elements of an embedding, by default all.
+
+        Returns a `rushlight.Tensor` of f32 `[texts, dimensions]`, or `[dimensions]` for a single text. Each embedding has the Euclidean
+        norm 1.
+
+        Raises ValueError for wrong arguments, for an empty text and one that is longer than the context, and for a model that
+        generates text.
+        """
+        if pooling not in ("last", "mean"):
+            raise ValueError(f"pooling must be 'last' or 'mean', got {pooling!r}")
+        size = self._core.embedding_size
+        if size is not None and dimensions is not None and count_of(dimensions, 1, size) is None:
+            raise ValueError(f"dimensions must be an int from 1 to {size}, got {dimensions!r}")
+        is_single = isinstance(texts, str)
+        tokens = [self._tokenizer.encode(text) for text in ([texts] if is_single else texts)]
+        return self._core.embed(tokens, pooling == "mean", dimensions, is_single)
 
     def generate(self, prompt, *, stream=False, **options):
         if _is_list_of_prompts(prompt):

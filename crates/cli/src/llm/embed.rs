@@ -1,0 +1,70 @@
+//! `rushlight llm embed`.
+
+use clap::Args;
+use rushlight_llm::{Pool, Pooling};
+use serde_json::json;
+
+use super::generation::TextModel;
+use crate::failure::Failure;
+use crate::output;
+
+/// Computes embeddings of texts.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  rushlight llm embed Qwen3-Embedding-0.6B/ \"a text\" \"another\"
+  rushlight llm embed embedding.pte --pooling mean --dimensions 256 - < lines.txt
+
+Prints a line of JSON for each text: its embedding, of the Euclidean norm 1. A .pte file must be compiled with
+`rushlight compile --hidden-states`.")]
+pub struct Embed {
+    #[command(flatten)]
+    model: TextModel,
+
+    /// The texts; `-` reads one from each line of standard input
+    #[arg(required_unless_present = "texts_flag")]
+    texts: Vec<String>,
+
+    /// A text, as other tools take it; may be repeated
+    #[arg(short = 'p', long = "prompt", value_name = "TEXT", conflicts_with = "texts")]
+    texts_flag: Vec<String>,
+
+    /// Pooling of the hidden states of a text to its embedding; choose the one that the model was trained with
+    #[arg(long, value_name = "POOLING", default_value = "last", value_parser = ["last", "mean"])]
+    pooling: String,
+
+    /// Number of elements of an embedding; by default all of the model's
+    #[arg(long, value_name = "N", value_parser = crate::arguments::count)]
+    dimensions: Option<usize>,
+}
+
+impl Embed {
+    pub fn run(mut self) -> Result<(), Failure> {
+        self.model.source.return_hidden_states();
+        let tokenizer = self.model.tokenizer()?;
+        let mut model = self.model.load()?;
+        let Some(size) = model.embedding_size() else {
+            return Err(rushlight_llm::Error::ReturnsLogits.into());
+        };
+        let dimensions = self.dimensions.unwrap_or(size);
+        if dimensions > size {
+            return Err(Failure::Arguments(format!("`--dimensions {dimensions}`: the model has {size}")));
+        }
+        let pooling = if self.pooling == "mean" { Pooling::Mean } else { Pooling::Last };
+        let mut session = model.session()?;
+        let mut embed = |text: &str| -> Result<(), Failure> {
+            let mut pool = Pool::new(pooling);
+            session.reset(&mut model)?;
+            session.embed(&mut model, &tokenizer.encode(text, true)?, &mut pool)?;
+            output::print(&json!(pool.normalized(dimensions)).to_string());
+            Ok(())
+        };
+        for text in self.texts.iter().chain(&self.texts_flag) {
+            match text.as_str() {
+                "-" => std::io::stdin().lines().try_for_each(|line| embed(&line.map_err(Failure::stdin)?))?,
+                text => embed(text)?,
+            }
+        }
+        Ok(())
+    }
+}
