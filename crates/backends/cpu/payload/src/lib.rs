@@ -26,6 +26,8 @@
 
 extern crate alloc;
 
+#[cfg(test)]
+mod bytes;
 mod check;
 mod codec;
 mod error;
