@@ -3,21 +3,29 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use rushlight_engine::{Instruction, Operand};
 use rushlight_format::ScalarType;
 
-use super::error::{Counted, List, Nonzero};
-use super::work::{Fixed, Work};
-use super::{
-    Affine, Attention, Buffer, ChooseQparams, Convert, Copy, CpuProgram, Direction, Elementwise, MAX_OPERANDS,
-    PayloadError, PayloadFault, PayloadSite, QuantizeRows, REGISTERS, Scatter, Size, SizeOp, Step, Tensor, half_of,
-    types,
-};
+use crate::error::{Counted, List};
+use crate::tensors::{Tensors, fits};
+use crate::work::Work;
+use crate::{Buffer, CpuProgram, PayloadError, PayloadFault, PayloadSite, SizeOp, Step, Tensor, half_of};
 
-pub(super) type Result<T = ()> = core::result::Result<T, PayloadError>;
+type Result<T = ()> = core::result::Result<T, PayloadError>;
+
+impl CpuProgram {
+    /// Reads a payload.
+    ///
+    /// # Errors
+    /// For data that is truncated or damaged, an unknown version, and indices outside of their lists.
+    pub fn parse(bytes: &[u8]) -> Result<Self> {
+        let program = Self::read(bytes)?;
+        check(&program)?;
+        Ok(program)
+    }
+}
 
 /// Checks a program.
-pub(super) fn check(program: &CpuProgram) -> Result {
+fn check(program: &CpuProgram) -> Result {
     sizes(program)?;
     for (state, declared) in program.states.iter().enumerate() {
         if program.states.iter().take(state).any(|other| other.key == declared.key) {
@@ -33,32 +41,15 @@ pub(super) fn check(program: &CpuProgram) -> Result {
     for (flag, buffer) in written.iter_mut().zip(&program.buffers) {
         *flag = !matches!(buffer, Buffer::Output(_) | Buffer::Arena { .. });
     }
-    at_most(Counted::Names, program.names.len(), program.steps.len())?;
+    Counted::Names.check(program.names.len(), program.steps.len())?;
     for (index, step) in program.steps.iter().enumerate() {
         check_step(program, step, &mut written).map_err(|error| error.at(PayloadSite::Step(index)))?;
     }
     Ok(())
 }
 
-/// Checks that a position is within a list.
-pub(super) fn within(list: List, index: u32, len: usize) -> Result {
-    if (index as usize) < len {
-        return Ok(());
-    }
-    Err(PayloadError::new(PayloadFault::Index { list, index: index.into(), len: len as u64 }))
-}
-
-fn at_most(what: Counted, got: usize, limit: usize) -> Result {
-    if got <= limit {
-        return Ok(());
-    }
-    Err(PayloadError::new(PayloadFault::Count { what, got: got as u64, limit: limit as u64 }))
-}
-
-/// Checks that `size` elements of `bytes` bytes fit in this machine's address space.
-fn fits(size: u64, bytes: usize) -> Result {
-    let limit = isize::MAX as u64 / bytes as u64;
-    if size < limit { Ok(()) } else { Err(PayloadError::new(PayloadFault::TooLarge { size, limit })) }
+fn tensors(program: &CpuProgram) -> Tensors<'_> {
+    Tensors { tensors: &program.tensors, buffers: &program.buffers, sizes: program.sizes.len() }
 }
 
 fn sizes(program: &CpuProgram) -> Result {
@@ -66,8 +57,7 @@ fn sizes(program: &CpuProgram) -> Result {
         match *op {
             SizeOp::Fixed(_) => {}
             SizeOp::Input { input, .. } | SizeOp::Element { input, .. } => {
-                within(List::Inputs, input, program.inputs.len())
-                    .map_err(|error| error.at(PayloadSite::Size(index)))?;
+                List::Inputs.check(input, program.inputs.len()).map_err(|error| error.at(PayloadSite::Size(index)))?;
             }
             SizeOp::Add(a, b)
             | SizeOp::Mul(a, b)
@@ -75,25 +65,18 @@ fn sizes(program: &CpuProgram) -> Result {
             | SizeOp::Mod(a, b)
             | SizeOp::Max(a, b)
             | SizeOp::Min(a, b) => {
-                within(List::Sizes, a.max(b), index).map_err(|error| error.at(PayloadSite::Size(index)))?;
+                List::Sizes.check(a.max(b), index).map_err(|error| error.at(PayloadSite::Size(index)))?;
             }
         }
     }
     let all = program.output_sizes.iter().flatten();
-    all.into_iter().try_for_each(|size| check_size(program, *size))?;
+    all.into_iter().try_for_each(|size| tensors(program).size(*size))?;
     program
         .output_sizes
         .iter()
-        .try_for_each(|sizes| at_most(Counted::Dimensions, sizes.len(), rushlight_format::MAX_RANK))?;
-    at_most(Counted::OutputSizes, program.output_sizes.len(), program.outputs.len())?;
-    at_most(Counted::OutputSizes, program.outputs.len(), program.output_sizes.len())
-}
-
-fn check_size(program: &CpuProgram, size: Size) -> Result {
-    match size {
-        Size::Fixed(value) => fits(value, 1),
-        Size::Computed(index) => within(List::Sizes, index, program.sizes.len()),
-    }
+        .try_for_each(|sizes| Counted::Dimensions.check(sizes.len(), rushlight_format::MAX_RANK))?;
+    Counted::OutputSizes.check(program.output_sizes.len(), program.outputs.len())?;
+    Counted::OutputSizes.check(program.outputs.len(), program.output_sizes.len())
 }
 
 fn buffers(program: &CpuProgram) -> Result {
@@ -107,12 +90,12 @@ fn buffers(program: &CpuProgram) -> Result {
             end => Err(PayloadError::new(PayloadFault::Beyond { end: end.unwrap_or(u64::MAX), len: limit })),
         };
         let result = match *buffer {
-            Buffer::Input(position) => within(List::Inputs, position, program.inputs.len()),
-            Buffer::Output(position) => within(List::Outputs, position, program.outputs.len()),
-            Buffer::Blob(blob) => within(List::Blobs, blob, program.blobs.len()),
+            Buffer::Input(position) => List::Inputs.check(position, program.inputs.len()),
+            Buffer::Output(position) => List::Outputs.check(position, program.outputs.len()),
+            Buffer::Blob(blob) => List::Blobs.check(blob, program.blobs.len()),
             Buffer::Arena { offset, len } => inside(offset, len, program.arena),
             Buffer::Inline { offset, len } => inside(offset, len, program.inline_floats.len() as u64),
-            Buffer::State(state) => within(List::States, state, program.states.len()),
+            Buffer::State(state) => List::States.check(state, program.states.len()),
         };
         result.map_err(|error| error.at(PayloadSite::Buffer(index)))?;
     }
@@ -120,16 +103,12 @@ fn buffers(program: &CpuProgram) -> Result {
 }
 
 fn check_tensor(program: &CpuProgram, tensor: &Tensor) -> Result {
-    within(List::Buffers, tensor.buffer, program.buffers.len())?;
-    at_most(Counted::Dimensions, tensor.dims.len(), rushlight_format::MAX_RANK)?;
-    check_size(program, tensor.offset)?;
-    tensor.dims.iter().try_for_each(|size| check_size(program, *size))?;
-    let fixed = |size: &Size| match size {
-        Size::Fixed(value) => Some(*value),
-        Size::Computed(_) => None,
-    };
+    List::Buffers.check(tensor.buffer, program.buffers.len())?;
+    Counted::Dimensions.check(tensor.dims.len(), rushlight_format::MAX_RANK)?;
+    tensors(program).size(tensor.offset)?;
+    tensor.dims.iter().try_for_each(|size| tensors(program).size(*size))?;
     if let Some(affine) = tensor.affine {
-        check_affine(affine)?;
+        affine.check()?;
     }
     let buffer = program.buffers.get(tensor.buffer as usize);
     let is_bytes =
@@ -162,63 +141,13 @@ fn check_tensor(program: &CpuProgram, tensor: &Tensor) -> Result {
         }
         _ => return Ok(()),
     };
-    let dims: Option<Vec<u64>> = tensor.dims.iter().map(fixed).collect();
-    if let (Some(offset), Some(dims)) = (fixed(&tensor.offset), dims) {
+    let dims: Option<Vec<u64>> = tensor.dims.iter().map(|size| size.fixed()).collect();
+    if let (Some(offset), Some(dims)) = (tensor.offset.fixed(), dims) {
         let count = dims.iter().try_fold(1u64, |count, size| count.checked_mul(*size));
         let end = count.and_then(|count| count.checked_add(offset));
         if end.is_none_or(|end| end > len) {
             return Err(PayloadError::new(PayloadFault::Beyond { end: end.unwrap_or(u64::MAX), len }));
         }
-    }
-    Ok(())
-}
-
-/// Checks that f16 and bf16 tensors in the arena or a state are only converted, moved, and read as keys and values.
-fn check_half_tensors(program: &CpuProgram, step: &Step) -> Result {
-    let half_of_tensor = |id: u32| {
-        let tensor = program.tensors.get(id as usize)?;
-        let buffer = program.buffers.get(tensor.buffer as usize)?;
-        (half_of(tensor.dtype).is_some() && matches!(buffer, Buffer::Arena { .. } | Buffer::State(_)))
-            .then_some(tensor.dtype)
-    };
-    let only = |expected: ScalarType, got: Option<ScalarType>| match got {
-        Some(got) if got != expected => Err(PayloadError::new(PayloadFault::Dtype { expected, got })),
-        _ => Ok(()),
-    };
-    match step {
-        Step::Convert(Convert { x, y, direction, .. }) => {
-            only(ScalarType::Float, half_of_tensor(if *direction == Direction::Enter { *y } else { *x }))
-        }
-        Step::Copy(Copy { x, y, .. }) | Step::Scatter(Scatter { x, y, .. }) if half_of_tensor(*y).is_some() => only(
-            half_of_tensor(*y).unwrap_or(ScalarType::Float),
-            program.tensors.get(*x as usize).map(|tensor| tensor.dtype),
-        ),
-        Step::Attention(Attention { q, k, v, mask, y, .. }) => {
-            [Some(*q), *mask, Some(*y)]
-                .into_iter()
-                .flatten()
-                .try_for_each(|id| only(ScalarType::Float, half_of_tensor(id)))?;
-            let of = |id: u32| half_of_tensor(id).unwrap_or(ScalarType::Float);
-            only(of(*k), Some(of(*v)))
-        }
-        _ => {
-            let mut result = only(ScalarType::Float, half_of_tensor(step.output()));
-            step.for_each_input(&mut |id| {
-                if result.is_ok() {
-                    result = only(ScalarType::Float, half_of_tensor(id));
-                }
-            });
-            result
-        }
-    }
-}
-
-/// Checks that a scale and its reciprocal are finite and positive, and that `min <= max`.
-pub(super) fn check_affine(affine: Affine) -> Result {
-    let scale = affine.scale();
-    let is_scale = |scale: f32| scale.is_finite() && scale > 0.0;
-    if !is_scale(scale) || !is_scale(1.0 / scale) || affine.min > affine.max {
-        return Err(PayloadError::new(PayloadFault::Affine));
     }
     Ok(())
 }
@@ -229,7 +158,7 @@ fn io_tensors(program: &CpuProgram) -> Result {
     for (ids, is_input) in sides {
         for (position, id) in ids.iter().enumerate() {
             let site = if is_input { PayloadSite::Input(position) } else { PayloadSite::Output(position) };
-            within(List::Tensors, *id, program.tensors.len()).map_err(|error| error.at(site))?;
+            List::Tensors.check(*id, program.tensors.len()).map_err(|error| error.at(site))?;
             let buffer =
                 program.tensors.get(*id as usize).and_then(|tensor| program.buffers.get(tensor.buffer as usize));
             let found = match buffer {
@@ -248,7 +177,7 @@ fn io_tensors(program: &CpuProgram) -> Result {
 fn check_step(program: &CpuProgram, step: &Step, written: &mut [bool]) -> Result {
     let mut result = Ok(());
     let mut read = |id: u32| {
-        let checked = within(List::Tensors, id, program.tensors.len()).and_then(|()| {
+        let checked = List::Tensors.check(id, program.tensors.len()).and_then(|()| {
             let buffer = program.tensors.get(id as usize).map_or(usize::MAX, |tensor| tensor.buffer as usize);
             let is_written = written.get(buffer).copied().unwrap_or(false);
             if is_written { Ok(()) } else { Err(PayloadError::new(PayloadFault::Unwritten { tensor: id })) }
@@ -260,7 +189,7 @@ fn check_step(program: &CpuProgram, step: &Step, written: &mut [bool]) -> Result
     step.for_each_input(&mut read);
     result?;
     let output = step.output();
-    within(List::Tensors, output, program.tensors.len())?;
+    List::Tensors.check(output, program.tensors.len())?;
     let buffer = program.tensors.get(output as usize).map_or(usize::MAX, |tensor| tensor.buffer as usize);
     match program.buffers.get(buffer) {
         Some(Buffer::Output(_) | Buffer::Arena { .. } | Buffer::State(_)) => {}
@@ -269,97 +198,10 @@ fn check_step(program: &CpuProgram, step: &Step, written: &mut [bool]) -> Result
     if let Some(flag) = written.get_mut(buffer) {
         *flag = true;
     }
-    types::check(program, step)?;
-    check_half_tensors(program, step)?;
-    match step {
-        Step::Elementwise(step) => elementwise(step)?,
-        Step::ChooseQparams(ChooseQparams { range, .. }) | Step::QuantizeRows(QuantizeRows { range, .. })
-            if range[0] >= range[1] =>
-        {
-            return Err(PayloadError::new(PayloadFault::Zero(Nonzero::Range)));
-        }
-        Step::Pooling(step) => {
-            nonzero(Nonzero::Kernel, &step.kernel)?;
-            nonzero(Nonzero::Stride, &step.stride)?;
-            nonzero(Nonzero::Dilation, &step.dilation)?;
-        }
-        Step::Copy(step) => {
-            let rank = step.sizes.len();
-            at_most(Counted::Dimensions, rank, rushlight_format::MAX_RANK)?;
-            same_rank(rank, [step.x_strides.len(), step.y_strides.len()])?;
-            let numbers = step.sizes.iter().chain(&step.x_strides).chain(&step.y_strides);
-            numbers.chain([&step.x_offset, &step.y_offset]).try_for_each(|size| check_size(program, *size))?;
-        }
-        Step::Scatter(step) => {
-            let rank = step.sizes.len();
-            at_most(Counted::Dimensions, rank, rushlight_format::MAX_RANK)?;
-            same_rank(rank, [step.x_strides.len(), step.y_strides.len()])?;
-            let numbers = step.sizes.iter().chain(&step.x_strides).chain(&step.y_strides);
-            let others = [&step.dim_size, &step.x_offset, &step.x_step, &step.y_offset, &step.y_step];
-            numbers.chain(others).try_for_each(|size| check_size(program, *size))?;
-        }
-        Step::Attention(step) => {
-            let sizes = [step.batch, step.heads, step.groups, step.rows, step.keys, step.depth, step.value_depth];
-            let mut all = sizes.into_iter().chain(step.causal).chain(step.strides.into_iter().flatten());
-            all.try_for_each(|size| check_size(program, size))?;
-        }
-        _ => {}
-    }
-    let sizes = Fixed(program);
-    if sizes.knows(step) { step.work(&sizes).check() } else { Ok(()) }
-}
-
-impl Work {
-    /// Checks that the size is bounded.
-    fn check(self) -> Result {
-        if self.is_bounded() {
-            return Ok(());
-        }
-        let [operations, limit] = self.saturated();
-        Err(PayloadError::new(PayloadFault::Work { operations, limit }))
-    }
-}
-
-pub(super) fn nonzero(what: Nonzero, sizes: &[u32]) -> Result {
-    if sizes.contains(&0) { Err(PayloadError::new(PayloadFault::Zero(what))) } else { Ok(()) }
-}
-
-fn same_rank<const N: usize>(expected: usize, lens: [usize; N]) -> Result {
-    match lens.into_iter().find(|len| *len != expected) {
-        Some(got) => Err(PayloadError::new(PayloadFault::Ranks { expected, got })),
-        None => Ok(()),
-    }
-}
-
-/// Checks that registers are written before they are read.
-fn elementwise(step: &Elementwise) -> Result {
-    let mut written = [false; REGISTERS as usize];
-    at_most(Counted::Operands, step.operands.len(), MAX_OPERANDS)?;
-    if step.instructions.is_empty() {
-        return Err(PayloadError::new(PayloadFault::NoInstructions));
-    }
-    for instruction in &step.instructions {
-        let (to, reads): (u8, &[Operand]) = match instruction {
-            Instruction::Unary { to, x, .. } | Instruction::Activate { to, x, .. } => (*to, &[*x]),
-            Instruction::Binary { to, a, b, .. } => (*to, &[*a, *b]),
-            Instruction::Select { to, condition, a, b } => (*to, &[*condition, *a, *b]),
-        };
-        for operand in reads {
-            match *operand {
-                Operand::Register(register) => {
-                    within(List::Registers, register.into(), written.len())?;
-                    if !written.get(register as usize).copied().unwrap_or(false) {
-                        return Err(PayloadError::new(PayloadFault::Register { register }));
-                    }
-                }
-                Operand::Tensor(index) => within(List::Operands, index.into(), step.operands.len())?,
-                Operand::Constant(_) => {}
-            }
-        }
-        within(List::Registers, to.into(), written.len())?;
-        if let Some(flag) = written.get_mut(to as usize) {
-            *flag = true;
-        }
-    }
-    Ok(())
+    let (step, tensors) = (step.kind(), tensors(program));
+    step.check(&tensors)?;
+    step.check_halves(&tensors)?;
+    let mut is_fixed = step.is_work_fixed() && tensors.is_fixed(output);
+    step.for_each_input(&mut |id| is_fixed &= tensors.is_fixed(id));
+    if is_fixed { step.work(&tensors).map_or(Ok(()), Work::check) } else { Ok(()) }
 }

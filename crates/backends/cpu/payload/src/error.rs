@@ -4,8 +4,6 @@ use core::fmt;
 
 use rushlight_format::{ScalarType, Sentence};
 
-use super::TensorId;
-
 /// The reason why a payload was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PayloadError {
@@ -63,9 +61,9 @@ pub enum PayloadFault {
     /// A tensor of the caller's is not in the memory of that input or output.
     Memory,
     /// A tensor is read before any step has written it.
-    Unwritten { tensor: TensorId },
+    Unwritten { tensor: u32 },
     /// A step writes an input or a constant.
-    Constant { tensor: TensorId },
+    Constant { tensor: u32 },
     /// A tensor is quantized where the step takes a float tensor, or the reverse.
     MixedTypes,
     /// The element type of a tensor differs from the step's format.
@@ -121,12 +119,12 @@ pub enum Nonzero {
 }
 
 impl PayloadError {
-    pub(super) const fn new(fault: PayloadFault) -> Self {
+    pub(crate) const fn new(fault: PayloadFault) -> Self {
         Self { fault, site: PayloadSite::Anywhere }
     }
 
     /// Adds the place of the defect, unless it is known already.
-    pub(super) fn at(self, site: PayloadSite) -> Self {
+    pub(crate) fn at(self, site: PayloadSite) -> Self {
         if self.site == PayloadSite::Anywhere { Self { site, ..self } } else { self }
     }
 }
@@ -218,6 +216,14 @@ impl fmt::Display for PayloadFault {
 }
 
 impl List {
+    /// Checks that a position is within a list of `len` entries.
+    pub(crate) fn check(self, index: u32, len: usize) -> Result<(), PayloadError> {
+        if (index as usize) < len {
+            return Ok(());
+        }
+        Err(PayloadError::new(PayloadFault::Index { list: self, index: index.into(), len: len as u64 }))
+    }
+
     const fn sentence(self) -> &'static str {
         match self {
             Self::Sizes => "size {} does not exist; there are {} sizes before it",
@@ -234,6 +240,14 @@ impl List {
 }
 
 impl Counted {
+    /// Checks that a count is at most its limit.
+    pub(crate) fn check(self, got: usize, limit: usize) -> Result<(), PayloadError> {
+        if got <= limit {
+            return Ok(());
+        }
+        Err(PayloadError::new(PayloadFault::Count { what: self, got: got as u64, limit: limit as u64 }))
+    }
+
     const fn sentence(self) -> &'static str {
         match self {
             Self::Dimensions => "dimensions: expected at most {}, got {}",
@@ -245,6 +259,11 @@ impl Counted {
 }
 
 impl Nonzero {
+    /// Checks that none of some numbers is zero.
+    pub(crate) fn check(self, numbers: &[u32]) -> Result<(), PayloadError> {
+        if numbers.contains(&0) { Err(PayloadError::new(PayloadFault::Zero(self))) } else { Ok(()) }
+    }
+
     const fn sentence(self) -> &'static str {
         match self {
             Self::Groups => "groups must not be 0",

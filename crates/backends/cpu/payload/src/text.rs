@@ -5,7 +5,7 @@
 //!   t1 : Float[3, 8] in Input(0)
 //!   t2 : Float[3, 4] in Output(0)
 //!   inputs t1
-//!     0  Matmul { a: 1, b: 0, y: 2, packed: true, tail: Tail {} }  # linear
+//!     0  Matmul { a: 1, b: 0, y: 2, kind: Packed { format: F32, epilogue: Epilogue {} } }  # linear
 //!   output t2 [3, 4]
 //!   arena 0 f32, scratch 0 f32 a thread
 //! ```
@@ -16,7 +16,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
-use super::{Affine, CpuProgram, Size, State, Tensor};
+use crate::{CpuProgram, Size, State, Tensor};
 
 /// Sizes that are computed, tensors with their place in memory, and steps. Fields of steps that are absent or false are left
 /// out; `x`, `y` and the like are numbers of tensors.
@@ -56,18 +56,6 @@ impl CpuProgram {
         };
         let affine = affine.map_or_else(String::new, |affine| format!(" {affine:?}"));
         format!("{dtype:?}{}{place}{offset}{affine}", dims(sizes))
-    }
-}
-
-impl fmt::Debug for Affine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { zero, min, max, .. } = self;
-        f.debug_struct("Affine")
-            .field("scale", &self.scale())
-            .field("zero", zero)
-            .field("min", min)
-            .field("max", max)
-            .finish()
     }
 }
 

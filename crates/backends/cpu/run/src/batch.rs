@@ -15,7 +15,7 @@ use crate::memory::{Arena, Memory, StepContext, done};
 use crate::shapes::Shapes;
 use crate::state::States;
 
-const NOT_SHARED: Unfit = Unfit::Part("a product that is not one of constant weights");
+const NOT_SHARED: Unfit = Unfit::Part("a GEMM whose weights are not constant");
 
 /// The sizes, intermediate results and states of one call.
 pub(crate) struct Lane {
@@ -80,7 +80,7 @@ struct Elements {
 
 impl Rows {
     /// Runs a GEMM for all calls.
-    pub fn product(
+    pub fn gemm(
         &mut self,
         step: &payload::Matmul,
         engine: &Engine,
@@ -100,11 +100,11 @@ impl Rows {
         match &step.kind {
             MatmulKind::Packed { format, epilogue } => {
                 let b = reader.weights(step.b, *format)?;
-                self.float_product(engine, &size, b, epilogue::float(epilogue, n, &reader)?, scratch)?;
+                self.float_gemm(engine, &size, b, epilogue::float(epilogue, n, &reader)?, scratch)?;
             }
             MatmulKind::WeightOnly { format, epilogue } => {
                 let b = Weights::Quantized(reader.quantized_weights(step.b, &format.matrix(k, n))?);
-                self.float_product(engine, &size, b, epilogue::float(epilogue, n, &reader)?, scratch)?;
+                self.float_gemm(engine, &size, b, epilogue::float(epilogue, n, &reader)?, scratch)?;
             }
             MatmulKind::Int8 { epilogue } => {
                 let mut epilogue = epilogue::int8(epilogue, n, &reader)?;
@@ -163,7 +163,7 @@ impl Rows {
         Ok(())
     }
 
-    fn float_product(
+    fn float_gemm(
         &mut self,
         engine: &Engine,
         size: &Gemm,

@@ -9,7 +9,7 @@
 //! - **Sessions are batched without a compiled batch** (`batch.rs`). Sizes, memory and states are kept for each call. Products by
 //!   constant weights copy the rows of all calls together and read their weights once. Every other step runs call by call. Calls
 //!   may be of any positions and lengths.
-//! - **Experts read the chosen panels only** (`experts.rs`): the rows that chose an expert are multiplied by its panels. Calls of a
+//! - **Experts read the chosen panels only** (`steps/experts.rs`): the rows that chose an expert are multiplied by its panels. Calls of a
 //!   batch do so one after the other.
 //! - **The delegate decides at load which results are bf16** (`bf16_placement.rs`). The payload is the same for all machines, and a
 //!   bf16 result takes the place that it would have as f32.
@@ -18,25 +18,23 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod batch;
+mod bf16_choice;
 mod bf16_placement;
-mod convert;
-mod convolution;
 mod cost;
 mod epilogue;
 mod error;
-mod experts;
 mod isolated;
-mod matmul;
 mod memory;
 mod prepared;
 mod shapes;
 mod state;
 mod steps;
+mod table;
 mod weights;
 
 use std::sync::Arc;
 
-use rushlight_cpu_payload::{CPU_BACKEND, CpuProgram, Matmul, MatmulKind, Size, Step};
+use rushlight_cpu_payload::{CPU_BACKEND, CpuProgram, Step, match_step};
 use rushlight_engine::Engine;
 use rushlight_engine::hwbench;
 use rushlight_runtime::{
@@ -51,6 +49,7 @@ use memory::{Arena, Memory};
 use prepared::PreparedStep;
 use shapes::Shapes;
 use state::States;
+use steps::RunStep;
 use weights::Blob;
 
 pub use weights::{SharedBytes, Weights};
@@ -200,20 +199,14 @@ fn estimated_bytes(program: &CpuProgram, payload: usize, scratch: u64) -> usize 
 /// Returns the scratch memory of a program in floats. It is the larger of the payload's request for all threads, and
 /// the memory of the fastest quantized GEMMs on this machine.
 fn scratch_of(program: &CpuProgram, engine: &Engine) -> u64 {
-    let of_step = |step: &Step| {
-        let Step::Matmul(Matmul { a, kind: MatmulKind::WeightOnly { format, .. }, .. }) = step else { return 0 };
-        let dims = program.tensors.get(*a as usize).map_or(&[][..], |tensor| &tensor.dims);
-        // K is fixed: it is a size of the weights.
-        let Some(&Size::Fixed(k)) = dims.last() else { return 0 };
-        rushlight_engine::gemm_scratch(engine, &format.matrix(usize::try_from(k).unwrap_or(0), 0)) as u64
-    };
-    let of_matrices = program.steps.iter().map(of_step).max().unwrap_or(0);
-    of_matrices.max(program.scratch.saturating_mul(engine.threads() as u64))
+    let of_step = |step: &Step| match_step!(step, step => step.scratch(program, engine)) as u64;
+    let of_kernels = program.steps.iter().map(of_step).max().unwrap_or(0);
+    of_kernels.max(program.scratch.saturating_mul(engine.threads() as u64))
 }
 
 /// Maximum bytes of a prepared step, without the data that its payload describes: the table of a softmax (256 floats or
 /// fixed-point numbers) and the step itself.
-const STEP_BYTES: usize = 256 * 8 + 256;
+const STEP_BYTES: usize = 256 * 8 + size_of::<PreparedStep>() + size_of::<Step>();
 
 /// Maximum heap bytes for each byte of a payload's tensors, sizes and steps.
 const PAYLOAD_FACTOR: usize = 16;
@@ -306,12 +299,12 @@ impl CpuDelegate<'_> {
     ) -> Result<()> {
         self.memory.outputs(context, &self.lane.shapes, outputs)?;
         let count = self.steps.len();
-        for (index, step) in self.steps.iter_mut().enumerate() {
+        for (index, step) in self.steps.iter().enumerate() {
             interrupts.check(index, count)?;
             let event = if events.is_on() {
                 let name = self.kinds.get(index).copied().unwrap_or_default();
                 let value = self.values.get(index).map_or("", String::as_str);
-                let cost = Some(cost::of(step, &self.lane.shapes, &self.memory));
+                let cost = Some(cost::of(step.step.kind(), &self.lane.shapes, &self.memory));
                 DelegateEvent { name, step: Some(index), value, cost }
             } else {
                 DelegateEvent::default()
@@ -346,10 +339,10 @@ impl CpuDelegate<'_> {
             lanes.push(LaneCall { lane, context: &call.context, outputs });
         }
         let count = steps.len();
-        for (index, step) in steps.iter_mut().enumerate() {
+        for (index, step) in steps.iter().enumerate() {
             calls.iter().try_for_each(|call| call.interrupts.check(index, count))?;
-            let done = match step.shared_product() {
-                Some(product) => rows.product(product, engine, memory, scratch, &mut lanes),
+            let done = match step.shared_gemm() {
+                Some(gemm) => rows.gemm(gemm, engine, memory, scratch, &mut lanes),
                 None => lanes.iter_mut().try_for_each(|lane| {
                     let mut cx = lane.step_context(memory, scratch);
                     #[cfg(feature = "isolate")]

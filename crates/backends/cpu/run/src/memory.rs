@@ -13,7 +13,7 @@ use rushlight_runtime::{Code, DelegateContext, Detail, Element, Error, Result, T
 
 use crate::error::{Unfit, of_engine};
 use crate::isolated::{Isolated, Reads};
-use crate::shapes::Shapes;
+use crate::shapes::{Shapes, product};
 use crate::weights::Blob;
 
 const NOT_WRITABLE: Unfit = Unfit::Place("the result is neither in the arena nor in an output");
@@ -71,6 +71,11 @@ struct TensorLocation {
 /// Converts a quantization to the engine's, which has its scale at hand.
 pub(crate) fn affine(affine: payload::Affine) -> Affine {
     Affine { scale: affine.scale(), zero_point: affine.zero, min: affine.min, max: affine.max }
+}
+
+/// Returns the quantization of a tensor of a program; `None` if it is not quantized.
+pub(crate) fn affine_of(program: &CpuProgram, tensor: TensorId) -> Option<Affine> {
+    program.tensors.get(tensor as usize)?.affine.map(affine)
 }
 
 /// Everything besides the arena: constants, and where tensors are.
@@ -575,6 +580,12 @@ impl<'s> Reader<'s, '_, '_, '_> {
 
     pub fn dims(&self, tensor: TensorId) -> &'s [usize] {
         self.shapes.dims(tensor)
+    }
+
+    /// Returns the number of rows of a tensor, whose last dimension are the columns, and the number of columns.
+    pub fn matrix(&self, tensor: TensorId) -> Result<[usize; 2]> {
+        let (columns, rows) = self.dims(tensor).split_last().map_or((1, &[][..]), |(last, others)| (*last, others));
+        Ok([product(Some(rows))?, columns])
     }
 
     /// Returns the sizes of a tensor of four dimensions, such as an image `[N, H, W, C]`.

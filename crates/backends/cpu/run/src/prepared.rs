@@ -1,119 +1,55 @@
-//! Steps with their lookup tables, which are computed once, when a program is loaded.
+//! Steps that are ready to run.
 
-use rushlight_cpu_payload::{self as payload, Int8Epilogue, MatmulKind, TensorId};
-use rushlight_engine::{self as engine, Data, Instruction, QuantOut, SoftmaxTable, Source};
-
+use rushlight_cpu_payload::{CpuProgram, Matmul, Step, match_step};
+use rushlight_engine::Engine;
 use rushlight_runtime::{Code, Detail, Error, Result};
 
-use crate::memory::affine;
+use crate::memory::StepContext;
 use crate::shapes::Shapes;
+use crate::steps::RunStep;
+use crate::table::Table;
 
-/// A step that is ready to run.
-pub(crate) enum PreparedStep {
-    Elementwise(Elementwise),
-    Softmax(QuantizedSoftmax),
-    Other(Box<payload::Step>),
+/// A step with its lookup table, if it has one.
+pub(crate) struct PreparedStep {
+    pub step: Box<Step>,
+    table: Option<Table>,
 }
 
 impl PreparedStep {
-    /// Checks that the number of operations of the step is bounded by the elements of its tensors at their present sizes.
-    pub fn check_work(&self, shapes: &Shapes) -> Result<()> {
-        match self {
-            Self::Elementwise(_) | Self::Softmax(_) => Ok(()),
-            Self::Other(step) => {
-                let work = step.work(shapes);
-                if work.is_bounded() {
-                    return Ok(());
-                }
-                let [operations, limit] = work.saturated();
-                Err(Error::new(Code::DelegateInvalidCompatibility, Detail::Work { operations, limit }))
-            }
+    /// Makes a step of a program ready to run.
+    pub fn new(step: &Step, program: &CpuProgram) -> Self {
+        let table = match_step!(step, step => step.table(program));
+        Self { step: Box::new(step.clone()), table }
+    }
+
+    pub fn run(&self, engine: &Engine, cx: &mut StepContext<'_, '_, '_, '_>) -> Result<()> {
+        match &self.table {
+            None => match_step!(&*self.step, step => step.run(engine, cx)),
+            Some(table) => match_step!(&*self.step, step => step.run_with_table(table, engine, cx)),
         }
     }
 
-    /// The step as a product by constant weights, if it is one whose rows may be those of several calls.
-    pub fn shared_product(&self) -> Option<&payload::Matmul> {
-        let Self::Other(step) = self else { return None };
-        let payload::Step::Matmul(step) = &**step else { return None };
-        let is_shared = match step.kind {
-            MatmulKind::Packed { .. } | MatmulKind::WeightOnly { .. } | MatmulKind::Groupwise { .. } => true,
-            MatmulKind::Int8 { epilogue } => matches!(epilogue, Int8Epilogue::Dynamic { .. }),
-            MatmulKind::Dense { .. } => false,
-        };
-        is_shared.then_some(step)
+    /// Checks that the number of operations of the step is bounded by the elements of its tensors at their present sizes.
+    pub fn check_work(&self, shapes: &Shapes) -> Result<()> {
+        match self.step.kind().work(shapes) {
+            Some(work) if !work.is_bounded() => {
+                let [operations, limit] = work.saturated();
+                Err(Error::new(Code::DelegateInvalidCompatibility, Detail::Work { operations, limit }))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the step as a GEMM with constant weights whose rows may be those of several calls, if it is one.
+    pub fn shared_gemm(&self) -> Option<&Matmul> {
+        match_step!(&*self.step, step => step.shared_gemm())
     }
 
     /// Copies the tensors of the step to allocations of their own.
     #[cfg(feature = "isolate")]
-    pub fn isolate(&self, cx: &mut crate::memory::StepContext<'_, '_, '_, '_>) {
+    pub fn isolate(&self, cx: &mut StepContext<'_, '_, '_, '_>) {
         let mut inputs = Vec::new();
-        self.for_each_input(&mut |tensor| inputs.push(tensor));
-        cx.isolated = crate::isolated::Isolated::of(cx, &inputs, self.output());
+        self.step.for_each_input(&mut |tensor| inputs.push(tensor));
+        cx.isolated = crate::isolated::Isolated::of(cx, &inputs, self.step.output());
     }
-
-    /// Calls `f` for each tensor that the step reads.
-    pub fn for_each_input(&self, f: &mut dyn FnMut(TensorId)) {
-        match self {
-            Self::Elementwise(step) => step.operands.iter().for_each(|&operand| f(operand)),
-            Self::Softmax(step) => f(step.x),
-            Self::Other(step) => step.for_each_input(f),
-        }
-    }
-
-    /// The tensor that the step writes.
-    pub fn output(&self) -> TensorId {
-        match self {
-            Self::Elementwise(step) => step.y,
-            Self::Softmax(step) => step.y,
-            Self::Other(step) => step.output(),
-        }
-    }
-
-    /// Makes the step ready to run, with its lookup table if it has one.
-    pub fn new(step: &payload::Step, program: &payload::CpuProgram) -> Self {
-        let affine_of = |id: u32| program.tensors.get(id as usize)?.affine.map(affine);
-        match step {
-            payload::Step::Softmax { x, y, log: false } if let Some(from) = affine_of(*x) => {
-                Self::Softmax(QuantizedSoftmax { x: *x, y: *y, table: SoftmaxTable::new(from) })
-            }
-            payload::Step::Elementwise(step) => {
-                let payload::Elementwise { operands, y, instructions } = step.clone();
-                let table = lookup_table(step, program);
-                Self::Elementwise(Elementwise { operands, y, instructions, table })
-            }
-            other => Self::Other(Box::new(other.clone())),
-        }
-    }
-}
-
-/// Computes the result of an elementwise step for each value of a byte; `None` unless its only operand and its result are
-/// quantized. Portable code computes it, so that functions with exponentials give the same bytes on all machines.
-fn lookup_table(step: &payload::Elementwise, program: &payload::CpuProgram) -> Option<Box<[u8; 256]>> {
-    let affine_of = |id: u32| program.tensors.get(id as usize)?.affine.map(affine);
-    let [x] = step.operands.as_slice() else { return None };
-    let (from, to) = (affine_of(*x)?, affine_of(step.y)?);
-    let bytes: [u8; 256] = core::array::from_fn(|byte| byte as u8);
-    let mut strides = [0; engine::MAX_DIMS];
-    *strides.first_mut()? = 1;
-    let source = Source { data: Data::Bytes(&bytes, from), strides };
-    let mut table = Box::new([0; 256]);
-    let y = QuantOut::Bytes(&mut *table, to);
-    engine::elementwise_portable(&step.instructions, &[256], &[source], y).ok()?;
-    Some(table)
-}
-
-/// An elementwise step, ready to run.
-pub(crate) struct Elementwise {
-    pub operands: Vec<TensorId>,
-    pub y: TensorId,
-    pub instructions: Vec<Instruction>,
-    /// The result for each byte, if the step has one operand and both are quantized alike.
-    pub table: Option<Box<[u8; 256]>>,
-}
-
-/// Softmax of u8 to u8.
-pub(crate) struct QuantizedSoftmax {
-    pub x: TensorId,
-    pub y: TensorId,
-    pub table: SoftmaxTable,
 }

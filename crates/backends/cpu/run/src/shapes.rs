@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use rushlight_cpu_payload::{Buffer, CpuProgram, Size, SizeOp, Sizes, TensorId};
 use rushlight_format::shapes::Operation;
-use rushlight_runtime::{DelegateContext, Detail, Error, Result};
+use rushlight_runtime::{DelegateContext, Detail, Error, MAX_RANK, Result};
 
 use crate::error::Unfit;
 use crate::memory::Memory;
@@ -157,6 +157,16 @@ impl Shapes {
                 usize::try_from(value).map_err(|_| Unfit::ComputedSize(value).into())
             }
         }
+    }
+
+    /// Returns the present values of sizes or strides, with zeros behind them.
+    pub fn present(&self, sizes: &[Size]) -> Result<[usize; MAX_RANK]> {
+        let mut present = [0; MAX_RANK];
+        sizes.iter().zip(&mut present).try_for_each(|(size, slot)| {
+            *slot = self.size(*size)?;
+            Ok::<(), Error>(())
+        })?;
+        Ok(present)
     }
 
     /// The sizes of a tensor.

@@ -1,7 +1,8 @@
 //! Rows of a cache that is not of `f32`: attention reads them where they are, other steps what they stand for.
 
 use rushlight_cpu_payload::{
-    ChooseQparams, Convert, ConvertedType, Direction, Half, QuantizeRows, RowQparams, Step, ZeroPointRule,
+    ChooseQparams, Convert, ConvertedType, Direction, Half, PackNibbles, QuantizeRows, RowQparams, Step, UnpackNibbles,
+    ZeroPointRule,
 };
 
 use rushlight_format::ScalarType;
@@ -103,8 +104,8 @@ impl Lowering<'_> {
         let rule = ZeroPointRule::FromMin { eps: f32::EPSILON };
         let choose = ChooseQparams { x, y: qparams_id, rule, per_tensor: false, range };
         let quantize = QuantizeRows { x, qparams: qparams_id, y: plan.window(&integers, &groups)?, range };
-        let pack = Step::PackNibbles { x: plan.tensor(&integers)?, y: plan.tensor(&to)? };
-        for step in [Step::ChooseQparams(choose), Step::QuantizeRows(quantize), pack] {
+        let pack = PackNibbles { x: plan.tensor(&integers)?, y: plan.tensor(&to)? };
+        for step in [Step::ChooseQparams(choose), Step::QuantizeRows(quantize), Step::PackNibbles(pack)] {
             let label = self.label(call);
             self.plan.step(label, step);
         }
@@ -207,8 +208,8 @@ impl Lowering<'_> {
                 *width = width.mul(2);
             }
             bytes = self.plan.ordered_as(shape.clone(), (0..shape.len()).collect(), packed.affine)?;
-            let step = Step::UnpackNibbles { x: self.plan.tensor(&packed)?, y: self.plan.tensor(&bytes)? };
-            self.plan.step("unpack", step);
+            let step = UnpackNibbles { x: self.plan.tensor(&packed)?, y: self.plan.tensor(&bytes)? };
+            self.plan.step("unpack", Step::UnpackNibbles(step));
             let floats =
                 self.dequantize_with(&groups_of(&bytes, &scales)?, [&scales, &zeros], Expr::product(&scales.shape))?;
             return floats.reshaped(&shape).ok_or_else(|| error("groups that cannot be reshaped"));

@@ -1,6 +1,9 @@
 //! Mixtures of experts: the largest scores of each row, others at their positions, and GEMMs with the matrices of those experts.
 
-use rushlight_cpu_payload::{Activation, Epilogue, Experts as ExpertsStep, Matmul, MatmulKind, Step};
+use rushlight_cpu_payload::{
+    Activation, Epilogue, Experts as ExpertsStep, GatherElements as GatherElementsStep, Matmul, MatmulKind, Step,
+    TopK as TopKStep,
+};
 use rushlight_engine::pack;
 
 use rushlight_graph::{Call, Error, Expr, NodeId};
@@ -61,8 +64,8 @@ impl<'a> Lowering<'a> {
         let shape = self.graph.tensor(values)?.shape.clone();
         let (k, outer) = shape.split_last().ok_or_else(|| error("rows without elements"))?;
         let y = self.plan.dense(vec![Expr::Int(2), Expr::product(outer), k.clone()])?;
-        let step = Step::TopK { x: self.plan.tensor(&x)?, y: self.plan.tensor(&y)? };
-        self.plan.step(self.label(call), step);
+        let step = TopKStep { x: self.plan.tensor(&x)?, y: self.plan.tensor(&y)? };
+        self.plan.step(self.label(call), Step::TopK(step));
         let behind = y.sliced(0, &Expr::Int(1), &Expr::Int(1)).offset;
         let of_values = View::dense(y.buffer, shape);
         self.views.insert(indices, View { offset: behind, ..of_values.clone() });
@@ -74,8 +77,9 @@ impl<'a> Lowering<'a> {
         let (x, index) = (self.dense(gather.input)?, self.dense(gather.index)?);
         let result = call.result()?;
         let y = self.plan.dense(self.graph.tensor(result)?.shape.clone())?;
-        let [x, index, of_result] = [&x, &index, &y].map(|view| self.plan.tensor(view));
-        self.plan.step(self.label(call), Step::GatherElements { x: x?, index: index?, y: of_result? });
+        let step =
+            GatherElementsStep { x: self.plan.tensor(&x)?, index: self.plan.tensor(&index)?, y: self.plan.tensor(&y)? };
+        self.plan.step(self.label(call), Step::GatherElements(step));
         self.views.insert(result, y);
         Ok(())
     }

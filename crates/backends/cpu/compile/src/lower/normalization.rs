@@ -1,7 +1,8 @@
 //! Softmax, layer norms, RMS norms and attention.
 
 use rushlight_cpu_payload::{
-    Attention as AttentionStep, Elementwise, Instruction, KeyValueFormat, Normalization, Operand, Size, Step,
+    Attention as AttentionStep, Elementwise, Instruction, KeyValueFormat, Normalization, Operand, Size,
+    Softmax as SoftmaxStep, Step,
 };
 use rushlight_engine::Strides;
 use rushlight_format::ScalarType;
@@ -28,8 +29,8 @@ impl Lowering<'_> {
             self.quantized_with(input, &order, result)?
         };
         let y = self.plan.ordered_as(x.shape.clone(), order, affine)?;
-        let step = Step::Softmax { x: self.plan.tensor(&x)?, y: self.plan.tensor(&y)?, log };
-        self.plan.step(self.label(call), step);
+        let step = SoftmaxStep { x: self.plan.tensor(&x)?, y: self.plan.tensor(&y)?, log };
+        self.plan.step(self.label(call), Step::Softmax(step));
         self.views.insert(result, y);
         Ok(())
     }

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use rushlight_cpu_payload::{
     Attention, Convolution, ConvolutionKind, Copy, DeltaRule, Elementwise, Epilogue, FloatFormat, Instruction,
-    KeyValueFormat, Matmul, MatmulKind, Normalization, Operand, QuantizedFormat, Reduce, Reduction, Size, Step,
-    TensorId, Unary, Window,
+    KeyValueFormat, Matmul, MatmulKind, Normalization, Operand, QuantizedFormat, Reduce, Reduction, Size, Softmax,
+    Step, TensorId, Unary, Window,
 };
 use rushlight_cpu_run::CpuBackend;
 use rushlight_engine::pack::{Bits, Offsets, QuantizedGroups, ScaleFormat};
@@ -193,7 +193,7 @@ fn sizes_whose_product_overflows_beside_a_zero_are_no_panic() {
     type Of = fn(TensorId, TensorId) -> Step;
     let steps: [(&str, &[u64], Of); 6] = [
         ("reduction", &[0], |x, y| Step::Reduce(Reduce { op: Reduction::Sum, x, y, first: 1, count: 2 })),
-        ("softmax", &[0, 1 << 62, 4], |x, y| Step::Softmax { x, y, log: false }),
+        ("softmax", &[0, 1 << 62, 4], |x, y| Step::Softmax(Softmax { x, y, log: false })),
         ("normalization", &[0, 1 << 62, 4], |x, y| {
             let (weight, bias) = (None, None);
             Step::Normalization(Normalization { x, y, weight, bias, dims: 2, eps: 0.0, centered: true })
@@ -266,7 +266,7 @@ fn loading_takes_time_in_proportion_to_the_steps() {
             fill: None,
         })
     }));
-    steps.push(Step::Softmax { x: results[STEPS - 1], y: last, log: false });
+    steps.push(Step::Softmax(Softmax { x: results[STEPS - 1], y: last, log: false }));
     assert_eq!(outcome_within("a chain", payload, 1 << 30), Ok(()));
 }
 

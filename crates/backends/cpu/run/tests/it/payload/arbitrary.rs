@@ -3,9 +3,10 @@
 use rushlight_cpu_payload::{
     Activation, Affine, Attention, AveragePool, Binary, ChooseQparams, Convert, ConvertedType, Convolution,
     ConvolutionKind, Copy, DeltaRule, Direction, Elementwise, Epilogue, Experts, FakeQuantize, FloatFormat, Gather,
-    GroupwiseEpilogue, GroupwiseFormat, Half, Instruction, Int8Epilogue, KeyValueFormat, Matmul, MatmulKind,
-    Normalization, Operand, PoolKind, Pooling, QuantizeRows, QuantizedFormat, Reduce, Reduction, Residual, Resize,
-    ResizeMode, RowQparams, Scatter, Size, SizeOp, Step, TableFormat, TensorId, Unary, Window, Winograd, ZeroPointRule,
+    GatherElements, GroupwiseEpilogue, GroupwiseFormat, Half, Instruction, Int8Epilogue, KeyValueFormat, Matmul,
+    MatmulKind, Normalization, Operand, PackNibbles, PoolKind, Pooling, QuantizeRows, QuantizedFormat, Reduce,
+    Reduction, Residual, Resize, ResizeMode, RowQparams, Scatter, Size, SizeOp, Softmax, Step, TableFormat, TensorId,
+    TopK, Unary, UnpackNibbles, Window, Winograd, ZeroPointRule,
 };
 use rushlight_engine::pack::{self, Bits, GroupNumbers, Offsets, QuantizedGroups, ScaleFormat};
 use rushlight_engine::{Conv2d, Conv3d, ConvTranspose2d, Strides};
@@ -184,7 +185,7 @@ impl Maker<'_, '_> {
     fn nibbles(&mut self, x: TensorId, count: u64) -> TensorId {
         let affine = self.affine();
         let y = self.payload.arena(count.div_ceil(4), ScalarType::Byte, &[count], Some(affine));
-        self.payload.program.steps.push(Step::PackNibbles { x, y });
+        self.payload.program.steps.push(Step::PackNibbles(PackNibbles { x, y }));
         y
     }
 
@@ -559,11 +560,15 @@ impl Maker<'_, '_> {
     fn softmax(&mut self) -> Step {
         let dims = self.dims(3, 40);
         if self.source.once_in(2) {
-            return Step::Softmax { x: self.floats(&dims), y: self.output(&dims), log: self.source.once_in(2) };
+            return Step::Softmax(Softmax {
+                x: self.floats(&dims),
+                y: self.output(&dims),
+                log: self.source.once_in(2),
+            });
         }
         let (x, affine) = (self.bytes(&dims), self.affine());
         let y = self.payload.arena(len(&dims).div_ceil(4), ScalarType::Byte, &dims, Some(affine));
-        Step::Softmax { x, y, log: false }
+        Step::Softmax(Softmax { x, y, log: false })
     }
 
     fn normalisation(&mut self) -> Step {
@@ -656,13 +661,13 @@ impl Maker<'_, '_> {
     fn top_k(&mut self) -> Step {
         let (rows, columns) = (self.source.size(9), self.source.size(40));
         let k = self.source.size(columns.max(1) + 1);
-        Step::TopK { x: self.floats(&[rows, columns]), y: self.output(&[2, rows, k]) }
+        Step::TopK(TopK { x: self.floats(&[rows, columns]), y: self.output(&[2, rows, k]) })
     }
 
     fn gather_elements(&mut self) -> Step {
         let (rows, columns, k) = (self.source.size(9), self.source.size(40), self.source.size(9));
         let index = self.floats(&[rows, k]);
-        Step::GatherElements { x: self.floats(&[rows, columns]), index, y: self.output(&[rows, k]) }
+        Step::GatherElements(GatherElements { x: self.floats(&[rows, columns]), index, y: self.output(&[rows, k]) })
     }
 
     fn delta_rule(&mut self) -> Step {
@@ -833,7 +838,7 @@ impl Maker<'_, '_> {
                 &[rows, 2 * columns],
                 Some(affine),
             );
-            return Step::UnpackNibbles { x, y };
+            return Step::UnpackNibbles(UnpackNibbles { x, y });
         }
         let x = self.floats(&[rows, columns]);
         if self.source.once_in(2) {

@@ -5,18 +5,20 @@ use rushlight_cpu_payload::{Buffer, Convert, ConvertedType, Direction, Half, MAX
 use rushlight_engine::Engine;
 use rushlight_runtime::{Bool8, Detail, Element, Result};
 
+use super::RunStep;
 use crate::error::Unfit;
 use crate::memory::{StepContext, done};
 
-/// Runs a conversion.
-pub(crate) fn convert(step: &Convert, engine: &Engine, cx: &mut StepContext<'_, '_, '_, '_>) -> Result<()> {
-    match step.element {
-        ConvertedType::Half(Half::F16) => sixteen::<half::f16>(Half::F16, step, engine, cx),
-        ConvertedType::Half(Half::Bf16) => sixteen::<half::bf16>(Half::Bf16, step, engine, cx),
-        ConvertedType::Bool => truth(step, cx),
-        ConvertedType::Int8 => bytes::<i8>(step, cx, |x| x.cast_unsigned() ^ 0x80, |x| (x ^ 0x80).cast_signed()),
-        ConvertedType::Uint8 => bytes::<u8>(step, cx, |x| x, |x| x),
-        ConvertedType::Int64 => positions(step, cx),
+impl RunStep for Convert {
+    fn run(&self, engine: &Engine, cx: &mut StepContext<'_, '_, '_, '_>) -> Result<()> {
+        match self.element {
+            ConvertedType::Half(Half::F16) => sixteen::<half::f16>(Half::F16, self, engine, cx),
+            ConvertedType::Half(Half::Bf16) => sixteen::<half::bf16>(Half::Bf16, self, engine, cx),
+            ConvertedType::Bool => truth(self, cx),
+            ConvertedType::Int8 => bytes::<i8>(self, cx, |x| x.cast_unsigned() ^ 0x80, |x| (x ^ 0x80).cast_signed()),
+            ConvertedType::Uint8 => bytes::<u8>(self, cx, |x| x, |x| x),
+            ConvertedType::Int64 => positions(self, cx),
+        }
     }
 }
 

@@ -1,31 +1,63 @@
-//! Matrix products.
+//! Matrix multiplications.
 
-use rushlight_cpu_payload::{self as payload, Epilogue, Int8Epilogue, MatmulKind};
-use rushlight_engine::{Engine, Gemm, Matmul, Weights};
+use rushlight_cpu_payload::{
+    CpuProgram, Epilogue, GroupwiseEpilogue, GroupwiseFormat, Int8Epilogue, Matmul, MatmulKind, Size,
+};
+use rushlight_engine::{Engine, Gemm, Weights};
 use rushlight_runtime::Result;
 
+use super::RunStep;
+use crate::bf16_choice::{BF16, Choice};
 use crate::epilogue;
 use crate::error::Unfit;
 use crate::memory::{Reader, StepContext, done};
 use crate::shapes::product;
 
-/// Runs a matrix product.
-pub(crate) fn matmul(step: &payload::Matmul, engine: &Engine, cx: &mut StepContext<'_, '_, '_, '_>) -> Result<()> {
-    match &step.kind {
-        MatmulKind::Dense { transposed, epilogue } => dense(step, *transposed, epilogue, engine, cx),
-        MatmulKind::Packed { format, epilogue } => {
-            gemm(step, epilogue, engine, cx, |reader, _, _| reader.weights(step.b, *format))
+impl RunStep for Matmul {
+    fn run(&self, engine: &Engine, cx: &mut StepContext<'_, '_, '_, '_>) -> Result<()> {
+        match &self.kind {
+            MatmulKind::Dense { transposed, epilogue } => dense(self, *transposed, epilogue, engine, cx),
+            MatmulKind::Packed { format, epilogue } => {
+                gemm(self, epilogue, engine, cx, |reader, _, _| reader.weights(self.b, *format))
+            }
+            MatmulKind::WeightOnly { format, epilogue } => gemm(self, epilogue, engine, cx, |reader, k, n| {
+                reader.quantized_weights(self.b, &format.matrix(k, n)).map(Weights::Quantized)
+            }),
+            MatmulKind::Int8 { epilogue } => int8(self, epilogue, engine, cx),
+            MatmulKind::Groupwise { format, epilogue } => groupwise(self, *format, epilogue, engine, cx),
         }
-        MatmulKind::WeightOnly { format, epilogue } => gemm(step, epilogue, engine, cx, |reader, k, n| {
-            reader.quantized_weights(step.b, &format.matrix(k, n)).map(Weights::Quantized)
-        }),
-        MatmulKind::Int8 { epilogue } => int8(step, epilogue, engine, cx),
-        MatmulKind::Groupwise { format, epilogue } => groupwise(step, *format, epilogue, engine, cx),
+    }
+
+    /// Weight-only quantized weights are unpacked, as the kernel of this machine needs it.
+    fn scratch(&self, program: &CpuProgram, engine: &Engine) -> usize {
+        let MatmulKind::WeightOnly { format, .. } = self.kind else { return 0 };
+        let dims = program.tensors.get(self.a as usize).map_or(&[][..], |tensor| &tensor.dims);
+        // K is fixed: it is a size of the weights.
+        let Some(&Size::Fixed(k)) = dims.last() else { return 0 };
+        rushlight_engine::gemm_scratch(engine, &format.matrix(usize::try_from(k).unwrap_or(0), 0))
+    }
+
+    fn shared_gemm(&self) -> Option<&Matmul> {
+        let is_shared = match self.kind {
+            MatmulKind::Packed { .. } | MatmulKind::WeightOnly { .. } | MatmulKind::Groupwise { .. } => true,
+            MatmulKind::Int8 { epilogue } => matches!(epilogue, Int8Epilogue::Dynamic { .. }),
+            MatmulKind::Dense { .. } => false,
+        };
+        is_shared.then_some(self)
+    }
+
+    fn restrict_bf16(&self, choice: &mut Choice<'_>) -> bool {
+        match &self.kind {
+            MatmulKind::Packed { format: BF16, epilogue } => {
+                choice.gemm(self.a, self.y, epilogue, 1, choice.last(self.a))
+            }
+            _ => choice.refuse_all(self),
+        }
     }
 }
 
 /// Returns rows, columns and K of a matrix product whose result has `elements` elements.
-fn shape(step: &payload::Matmul, reader: &Reader<'_, '_, '_, '_>, elements: usize) -> [usize; 3] {
+fn shape(step: &Matmul, reader: &Reader<'_, '_, '_, '_>, elements: usize) -> [usize; 3] {
     let k = reader.dims(step.a).last().copied().unwrap_or(1);
     let n = reader.dims(step.y).last().copied().unwrap_or(1);
     [elements.checked_div(n).unwrap_or(0), n, k]
@@ -33,7 +65,7 @@ fn shape(step: &payload::Matmul, reader: &Reader<'_, '_, '_, '_>, elements: usiz
 
 /// A GEMM of floats with packed weights, which `weights` finds by K and N.
 fn gemm(
-    step: &payload::Matmul,
+    step: &Matmul,
     epilogue: &Epilogue,
     engine: &Engine,
     cx: &mut StepContext<'_, '_, '_, '_>,
@@ -46,12 +78,7 @@ fn gemm(
     done(rushlight_engine::gemm_with_scratch(engine, &Gemm::new(m, n, k), a, b, y, &epilogue, scratch))
 }
 
-fn int8(
-    step: &payload::Matmul,
-    epilogue: &Int8Epilogue,
-    engine: &Engine,
-    cx: &mut StepContext<'_, '_, '_, '_>,
-) -> Result<()> {
+fn int8(step: &Matmul, epilogue: &Int8Epilogue, engine: &Engine, cx: &mut StepContext<'_, '_, '_, '_>) -> Result<()> {
     let elements = cx.shapes.span(step.y).1;
     let (y, reader, _) = cx.split_quant_out(step.y)?;
     let [m, n, k] = shape(step, &reader, elements);
@@ -61,9 +88,9 @@ fn int8(
 }
 
 fn groupwise(
-    step: &payload::Matmul,
-    format: payload::GroupwiseFormat,
-    epilogue: &payload::GroupwiseEpilogue,
+    step: &Matmul,
+    format: GroupwiseFormat,
+    epilogue: &GroupwiseEpilogue,
     engine: &Engine,
     cx: &mut StepContext<'_, '_, '_, '_>,
 ) -> Result<()> {
@@ -76,7 +103,7 @@ fn groupwise(
 
 /// Batched GEMM with a right side that is computed: it is packed first.
 fn dense(
-    step: &payload::Matmul,
+    step: &Matmul,
     transposed: bool,
     epilogue: &Epilogue,
     engine: &Engine,
@@ -97,7 +124,7 @@ fn dense(
             return Err(Unfit::Count { what, expected: batches, got }.into());
         }
     }
-    let mut matmul = Matmul::new(batches, m, n, k, transposed);
+    let mut matmul = rushlight_engine::Matmul::new(batches, m, n, k, transposed);
     if of_b == 1 {
         matmul.b_batch = [0, 0];
     }

@@ -1,9 +1,15 @@
 //! Payloads that are accepted, and payloads that are refused.
 
+use alloc::format;
 use alloc::string::ToString;
 use alloc::vec;
+use alloc::vec::Vec;
+
+use rushlight_format::ScalarType;
 
 use super::*;
+
+mod work;
 
 fn program() -> CpuProgram {
     let tensor = |buffer, dims: &[Size]| Tensor {
@@ -69,8 +75,8 @@ fn another_version_is_refused_with_both() {
     let mut bytes = program().to_bytes();
     bytes[3] = b'7';
     let error = CpuProgram::parse(&bytes).expect_err("an older version");
-    assert_eq!(error.fault, PayloadFault::Version { expected: 13, got: 7 });
-    assert_eq!(error.to_string(), "version 7 of the CPU payload; this runtime reads version 13");
+    assert_eq!(error.fault, PayloadFault::Version { expected: VERSION, got: 7 });
+    assert_eq!(error.to_string(), format!("version 7 of the CPU payload; this runtime reads version {VERSION}"));
 }
 
 #[test]
@@ -139,7 +145,7 @@ fn floats_of_16_bits_are_moved_and_converted_and_nothing_else() {
     assert_eq!(moved(float, copy), dtype(float, half));
     assert_eq!(moved(float, convert(Direction::Enter)), Ok(()));
     assert_eq!(moved(half, convert(Direction::Enter)), dtype(float, half));
-    assert_eq!(moved(float, |x, y| Step::Softmax { x, y, log: false }), dtype(float, half));
+    assert_eq!(moved(float, |x, y| Step::Softmax(Softmax { x, y, log: false })), dtype(float, half));
     // One element more than there is room for.
     let mut program = program();
     program.tensors[5] = Tensor { dtype: half, dims: vec![Size::Fixed(17)], ..program.tensors[5].clone() };
@@ -200,7 +206,7 @@ fn what_contradicts_itself_is_refused() {
     // A step reads a tensor that no step has written, and a step writes an input.
     assert_eq!(fault(|program| program.steps.swap(0, 1)).site, PayloadSite::Step(0));
     let write_input = |program: &mut CpuProgram| {
-        program.steps[0] = Step::Softmax { x: 0, y: 0, log: false };
+        program.steps[0] = Step::Softmax(Softmax { x: 0, y: 0, log: false });
     };
     assert_eq!(fault(write_input).site, PayloadSite::Step(0));
     // Bytes of floats, and logarithms of bytes.
@@ -214,8 +220,8 @@ fn what_contradicts_itself_is_refused() {
     let (mode, align_corners, scales) = (ResizeMode::Nearest, false, [None; 2]);
     let resize = Step::Resize(Resize { x: 0, y: 2, mode, align_corners, scales });
     assert_eq!(with_bytes(0, resize).fault, PayloadFault::MixedTypes);
-    assert_eq!(with_bytes(0, Step::Softmax { x: 0, y: 2, log: false }).fault, PayloadFault::MixedTypes);
-    assert_eq!(with_bytes(1, Step::Softmax { x: 2, y: 2, log: true }).fault, PayloadFault::MixedTypes);
+    assert_eq!(with_bytes(0, Step::Softmax(Softmax { x: 0, y: 2, log: false })).fault, PayloadFault::MixedTypes);
+    assert_eq!(with_bytes(1, Step::Softmax(Softmax { x: 2, y: 2, log: true })).fault, PayloadFault::MixedTypes);
     let element = SizeOp::Element { input: 1, index: 0, min: 0, max: 3 };
     assert_eq!(fault(move |program| program.sizes[1] = element).site, PayloadSite::Size(1));
     assert_eq!(fault(|program| program.states.clear()).site, PayloadSite::Buffer(5));
@@ -266,7 +272,7 @@ fn each_fault_says_what_is_wrong() {
         of(|program| program.tensors[1].dims = vec![Size::Fixed(1); 99]),
         PayloadFault::Count { what: Counted::Dimensions, got: 99, limit: rushlight_format::MAX_RANK as u64 }
     );
-    assert_eq!(fault_of(Step::Softmax { x: 2, y: 3, log: false }), PayloadFault::Constant { tensor: 3 });
+    assert_eq!(fault_of(Step::Softmax(Softmax { x: 2, y: 3, log: false })), PayloadFault::Constant { tensor: 3 });
 }
 
 #[test]
@@ -327,7 +333,7 @@ fn fault_of_types(dtype: ScalarType, weights: u64, is_quantized: bool, step: Ste
     before.push(if is_quantized {
         Step::QuantizeRows(QuantizeRows { x: 4, qparams, y: 0, range: [0, 255] })
     } else {
-        Step::Softmax { x: 4, y: 0, log: false }
+        Step::Softmax(Softmax { x: 4, y: 0, log: false })
     });
     let program = CpuProgram {
         buffers: vec![arena(0, 486), Buffer::Blob(0), arena(486, 324), Buffer::Blob(1), Buffer::Input(0)],

@@ -1,62 +1,64 @@
 //! GEMMs of rows with the matrices of the experts that they have chosen. Matrices that no row has chosen are not read.
 
-use rushlight_cpu_payload::{self as payload, Int8Epilogue, MatmulKind};
+use rushlight_cpu_payload::{Experts, Int8Epilogue, Matmul, MatmulKind};
 use rushlight_engine::{
     Engine, Epilogue, FloatSlice, Gemm, GroupwiseEpilogue, QuantEpilogue, RowQparams, Weights, gemm, gemm_u8,
     gemm_u8_groupwise,
 };
 use rushlight_runtime::{Detail, Result};
 
+use super::RunStep;
 use crate::epilogue;
 use crate::error::Unfit;
 use crate::memory::{Reader, StepContext, done};
 
 const KIND: Unfit = Unfit::Part("a GEMM of experts with weights of another form");
 
-/// Runs the GEMMs of all experts that have rows.
-pub(crate) fn experts(step: &payload::Experts, engine: &Engine, cx: &mut StepContext<'_, '_, '_, '_>) -> Result<()> {
-    let (y, reader) = cx.split(step.matmul.y)?;
-    let k = reader.dims(step.matmul.a).last().copied().unwrap_or(1);
-    let n = reader.dims(step.matmul.y).last().copied().unwrap_or(1);
-    let rows = y.len().checked_div(n).unwrap_or(0);
-    let count = step.count as usize;
-    let index = reader.floats(step.index)?;
-    if index.len() != rows {
-        return Err(Unfit::Count { what: "rows of experts", expected: rows, got: index.len() }.into());
-    }
-    let (expected, got) = (rows.checked_mul(k).ok_or(Unfit::Overflow)?, reader.shapes.span(step.matmul.a).1);
-    if got != expected {
-        return Err(Unfit::Count { what: "elements of the rows of experts", expected, got }.into());
-    }
-    if let Some(index) = index.iter().find(|index| !(0.0..count as f32).contains(*index)) {
-        return Err(Detail::Index { index: *index as i64, size: count }.into());
-    }
-    // Stable, so that the rows of one expert stay in their order.
-    let mut order: Vec<usize> = (0..rows).collect();
-    order.sort_by_key(|row| index.get(*row).map_or(0, |index| *index as usize));
-    let gemm_of = ExpertGemm { step, engine, reader, k, n, count };
-    let expert = |row: &usize| index.get(*row).map_or(0, |index| *index as usize);
-    let mut result = Vec::new();
-    for rows in order.chunk_by(|row, other| expert(row) == expert(other)) {
-        let expert = rows.first().map_or(0, expert);
-        if let [row] = rows {
-            let place = y.get_mut(row * n..(row + 1) * n).ok_or(Unfit::Overflow)?;
-            gemm_of.run(expert, rows, place)?;
-            continue;
+impl RunStep for Experts {
+    fn run(&self, engine: &Engine, cx: &mut StepContext<'_, '_, '_, '_>) -> Result<()> {
+        let (y, reader) = cx.split(self.matmul.y)?;
+        let k = reader.dims(self.matmul.a).last().copied().unwrap_or(1);
+        let n = reader.dims(self.matmul.y).last().copied().unwrap_or(1);
+        let rows = y.len().checked_div(n).unwrap_or(0);
+        let count = self.count as usize;
+        let index = reader.floats(self.index)?;
+        if index.len() != rows {
+            return Err(Unfit::Count { what: "rows of experts", expected: rows, got: index.len() }.into());
         }
-        result.clear();
-        result.resize(rows.len() * n, 0.0);
-        gemm_of.run(expert, rows, &mut result)?;
-        for (row, result) in rows.iter().zip(result.chunks_exact(n.max(1))) {
-            y.get_mut(row * n..(row + 1) * n).ok_or(Unfit::Overflow)?.copy_from_slice(result);
+        let (expected, got) = (rows.checked_mul(k).ok_or(Unfit::Overflow)?, reader.shapes.span(self.matmul.a).1);
+        if got != expected {
+            return Err(Unfit::Count { what: "elements of the rows of experts", expected, got }.into());
         }
+        if let Some(index) = index.iter().find(|index| !(0.0..count as f32).contains(*index)) {
+            return Err(Detail::Index { index: *index as i64, size: count }.into());
+        }
+        // Stable, so that the rows of one expert stay in their order.
+        let mut order: Vec<usize> = (0..rows).collect();
+        order.sort_by_key(|row| index.get(*row).map_or(0, |index| *index as usize));
+        let gemm_of = ExpertGemm { step: self, engine, reader, k, n, count };
+        let expert = |row: &usize| index.get(*row).map_or(0, |index| *index as usize);
+        let mut result = Vec::new();
+        for rows in order.chunk_by(|row, other| expert(row) == expert(other)) {
+            let expert = rows.first().map_or(0, expert);
+            if let [row] = rows {
+                let place = y.get_mut(row * n..(row + 1) * n).ok_or(Unfit::Overflow)?;
+                gemm_of.run(expert, rows, place)?;
+                continue;
+            }
+            result.clear();
+            result.resize(rows.len() * n, 0.0);
+            gemm_of.run(expert, rows, &mut result)?;
+            for (row, result) in rows.iter().zip(result.chunks_exact(n.max(1))) {
+                y.get_mut(row * n..(row + 1) * n).ok_or(Unfit::Overflow)?.copy_from_slice(result);
+            }
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 /// The GEMMs of a step.
 struct ExpertGemm<'a, 's, 'o, 'c, 'm> {
-    step: &'a payload::Experts,
+    step: &'a Experts,
     engine: &'a Engine,
     reader: Reader<'s, 'o, 'c, 'm>,
     k: usize,
@@ -68,7 +70,7 @@ impl ExpertGemm<'_, '_, '_, '_, '_> {
     /// Multiplies some rows by the matrix of an expert.
     fn run(&self, expert: usize, rows: &[usize], y: &mut [f32]) -> Result<()> {
         let &Self { step, engine, reader, k, n, count } = self;
-        let payload::Matmul { a, b, kind, .. } = &step.matmul;
+        let Matmul { a, b, kind, .. } = &step.matmul;
         let size = Gemm::new(rows.len(), n, k);
         let columns = |all: usize| expert * n..all.min((expert + 1) * n);
         match kind {
