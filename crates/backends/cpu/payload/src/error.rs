@@ -156,7 +156,9 @@ impl PayloadFault {
             Self::Truncated { needed, available } => {
                 ("the payload is truncated: {} more bytes are needed, and there are {}", [needed, available])
             }
-            Self::UnknownTag { tag } => ("unknown tag {}", [tag as u64, 0]),
+            Self::UnknownTag { tag } => {
+                ("unknown tag {}: the bytes are damaged, or of a newer compiler", [tag as u64, 0])
+            }
             Self::Overflow => ("a number of more than 64 bits", [0, 0]),
             Self::OutOfRange { value, limit } => ("{} is out of range: at most {} is allowed", [value, limit]),
             Self::InvalidUtf8 => ("a name is not UTF-8", [0, 0]),

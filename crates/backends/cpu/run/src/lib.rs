@@ -165,8 +165,9 @@ impl<'m> CpuDelegate<'m> {
         }
         let scratch = memory::zeros(scratch)?;
         let outputs = program.outputs.len();
-        let steps = program.steps.iter().map(|step| PreparedStep::new(step, &program)).collect();
         let kinds = program.steps.iter().map(Step::name).collect();
+        let steps = std::mem::take(&mut program.steps);
+        let steps = steps.into_iter().map(|step| PreparedStep::new(step, &program)).collect();
         let values = std::mem::take(&mut program.names);
         let lane =
             Lane { shapes: Shapes::new(&program), arena: Arena::new(program.arena)?, states: States::new(&program) };

@@ -17,9 +17,9 @@ pub(crate) struct PreparedStep {
 
 impl PreparedStep {
     /// Makes a step of a program ready to run.
-    pub fn new(step: &Step, program: &CpuProgram) -> Self {
-        let table = match_step!(step, step => step.table(program));
-        Self { step: Box::new(step.clone()), table }
+    pub fn new(step: Step, program: &CpuProgram) -> Self {
+        let table = match_step!(&step, step => step.table(program));
+        Self { step: Box::new(step), table }
     }
 
     pub fn run(&self, engine: &Engine, cx: &mut StepContext<'_, '_, '_, '_>) -> Result<()> {

@@ -47,7 +47,8 @@ pub use softmax::Softmax;
 pub use top_k::{MAX_TOP_K, TopK};
 pub use unpack_nibbles::UnpackNibbles;
 
-/// Version of the format of payloads. A payload of another version is refused. A new step, or other bytes of one, counts it up.
+/// Version of the format of payloads. A payload of another version is refused. Other bytes of a step count it up. A step that is
+/// added does not: it has a tag of its own, which an older runtime refuses, and payloads without it stay readable.
 pub const VERSION: u8 = 13;
 
 /// Declares the steps, each with the tag that its bytes begin with, and what goes from step to step.
