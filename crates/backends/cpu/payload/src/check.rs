@@ -70,7 +70,7 @@ fn sizes(program: &CpuProgram) -> Result {
         }
     }
     let all = program.output_sizes.iter().flatten();
-    all.into_iter().try_for_each(|size| tensors(program).size(*size))?;
+    all.into_iter().try_for_each(|size| tensors(program).check_size(*size))?;
     program
         .output_sizes
         .iter()
@@ -105,8 +105,8 @@ fn buffers(program: &CpuProgram) -> Result {
 fn check_tensor(program: &CpuProgram, tensor: &Tensor) -> Result {
     List::Buffers.check(tensor.buffer, program.buffers.len())?;
     Counted::Dimensions.check(tensor.dims.len(), rushlight_format::MAX_RANK)?;
-    tensors(program).size(tensor.offset)?;
-    tensor.dims.iter().try_for_each(|size| tensors(program).size(*size))?;
+    tensors(program).check_size(tensor.offset)?;
+    tensor.dims.iter().try_for_each(|size| tensors(program).check_size(*size))?;
     if let Some(affine) = tensor.affine {
         affine.check()?;
     }

@@ -105,7 +105,7 @@ impl Tensors<'_> {
     }
 
     /// Checks that a size fits in this machine's address space, or is one of the program's.
-    pub(crate) fn size(&self, size: Size) -> Result {
+    pub(crate) fn check_size(&self, size: Size) -> Result {
         match size {
             Size::Fixed(value) => fits(value, 1),
             Size::Computed(index) => List::Sizes.check(index, self.sizes),
@@ -119,7 +119,7 @@ impl Tensors<'_> {
         if let Some(got) = strides.iter().map(|strides| strides.len()).find(|len| *len != rank) {
             return Err(PayloadError::new(PayloadFault::Ranks { expected: rank, got }));
         }
-        sizes.iter().chain(strides.into_iter().flatten()).try_for_each(|size| self.size(*size))
+        sizes.iter().chain(strides.into_iter().flatten()).try_for_each(|size| self.check_size(*size))
     }
 
     /// True if all sizes of a tensor are fixed.

@@ -5,20 +5,7 @@
 //! [`StepKind::work`](crate::StepKind::work) computes both. They are compared when a payload is parsed, if its sizes are fixed,
 //! and again whenever dynamic sizes change.
 //!
-//! | step | operations | limit |
-//! | --- | --- | --- |
-//! | matmul | y K | y a: a row of `a` has K elements |
-//! | convolution | y max(1, taps C/groups) | y max(1, w): the weights have a row for each tap and channel |
-//! | transposed int8 convolution | the same, and the phases | the same, and the offsets, one of each phase |
-//! | pooling | y times the taps inside of the input | y x |
-//! | experts | as a matmul | as a matmul |
-//! | top k | x k | (x + y) 128 |
-//! | attention | queries keys (depth + value depth) | queries (k + v + mask): keys do not overlap |
-//! | delta rule | (q + k) V | (q + k) y: a result has V elements |
-//! | copy | elements that are moved, and filled | y, twice if it is filled |
-//! | scatter | elements that are moved | x: slices do not overlap |
-//!
-//! The others read and write each element a fixed number of times, or once for each instruction in the payload.
+//! Other steps read and write each element a fixed number of times, or once for each instruction in the payload.
 
 use crate::{PayloadError, PayloadFault, Size, TensorId};
 

@@ -9,8 +9,8 @@
 //! - **Sessions are batched without a compiled batch** (`batch.rs`). Sizes, memory and states are kept for each call. Products by
 //!   constant weights copy the rows of all calls together and read their weights once. Every other step runs call by call. Calls
 //!   may be of any positions and lengths.
-//! - **Experts read the chosen panels only** (`steps/experts.rs`): the rows that chose an expert are multiplied by its panels. Calls of a
-//!   batch do so one after the other.
+//! - **Experts read the chosen panels only** (`steps/experts.rs`): the rows that chose an expert are multiplied by its panels.
+//!   Calls of a batch do so one after the other.
 //! - **The delegate decides at load which results are bf16** (`bf16_placement.rs`). The payload is the same for all machines, and a
 //!   bf16 result takes the place that it would have as f32.
 //! - **Equal sizes are checked** (`shapes.rs`) where lowering took two sizes for one.

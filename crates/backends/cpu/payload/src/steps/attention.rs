@@ -97,7 +97,7 @@ impl StepKind for Attention {
         self.check_types(tensors)?;
         let sizes = [self.batch, self.heads, self.groups, self.rows, self.keys, self.depth, self.value_depth];
         let mut all = sizes.into_iter().chain(self.causal).chain(self.strides.into_iter().flatten());
-        all.try_for_each(|size| tensors.size(size))
+        all.try_for_each(|size| tensors.check_size(size))
     }
 
     /// Keys and values may be of 16 bits, both alike.
@@ -108,6 +108,7 @@ impl StepKind for Attention {
         if expected == got { Ok(()) } else { Err(PayloadError::new(PayloadFault::Dtype { expected, got })) }
     }
 
+    /// `queries keys (depth + value_depth)` operations. The limit is `queries (k + v + mask)`: keys do not overlap.
     fn work(&self, sizes: &dyn Sizes) -> Option<Work> {
         let Self { k, v, mask, format, batch, heads, rows, keys, depth, value_depth, .. } = *self;
         let number = |size: Size| u128::from(sizes.size(size));

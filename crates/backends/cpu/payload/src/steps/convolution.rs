@@ -211,6 +211,8 @@ impl StepKind for Convolution {
         }
     }
 
+    /// `y max(1, taps C / groups)` operations. The limit is `y max(1, w)`: the weights have a row for each tap and channel.
+    /// A transposed int8 convolution has phases besides, each with offsets of its own.
     fn work(&self, sizes: &dyn Sizes) -> Option<Work> {
         let Self { x, w, y, kind } = self;
         let (y, weights, channels) = (sizes.elements(*y), sizes.elements(*w), sizes.last(*x));

@@ -39,7 +39,7 @@ impl StepKind for Copy {
 
     fn check(&self, tensors: &Tensors<'_>) -> Result<(), PayloadError> {
         tensors.strided(&self.sizes, [&self.x_strides, &self.y_strides])?;
-        [self.x_offset, self.y_offset].into_iter().try_for_each(|size| tensors.size(size))
+        [self.x_offset, self.y_offset].into_iter().try_for_each(|size| tensors.check_size(size))
     }
 
     /// Elements are moved as they are.
@@ -50,6 +50,7 @@ impl StepKind for Copy {
         }
     }
 
+    /// The elements that are moved, and those that are filled. The limit is `y`, twice if it is filled.
     fn work(&self, sizes: &dyn Sizes) -> Option<Work> {
         let y = sizes.elements(self.y);
         let filled = if self.fill.is_some() { y } else { 0 };

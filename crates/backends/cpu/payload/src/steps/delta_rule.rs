@@ -47,6 +47,7 @@ impl StepKind for DeltaRule {
         result
     }
 
+    /// `(q + k) V` operations. The limit is `(q + k) y`: a result has V elements.
     fn work(&self, sizes: &dyn Sizes) -> Option<Work> {
         let rows = sizes.elements(self.q).saturating_add(sizes.elements(self.k));
         let (operations, y) = (rows.saturating_mul(sizes.last(self.v)), sizes.elements(self.y));

@@ -51,6 +51,7 @@ impl StepKind for Experts {
         matmul.check_with(tensors, *count as usize)
     }
 
+    /// The work of the matmul.
     fn work(&self, sizes: &dyn Sizes) -> Option<Work> {
         self.matmul.work(sizes)
     }

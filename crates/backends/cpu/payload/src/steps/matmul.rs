@@ -70,6 +70,7 @@ impl StepKind for Matmul {
         self.check_with(tensors, 1)
     }
 
+    /// `y K` operations. The limit is `y a`: a row of `a` has K elements.
     fn work(&self, sizes: &dyn Sizes) -> Option<Work> {
         let y = sizes.elements(self.y);
         Some(Work { operations: y.saturating_mul(sizes.last(self.a)), limit: y.saturating_mul(sizes.elements(self.a)) })

@@ -47,6 +47,7 @@ impl StepKind for Pooling {
         Nonzero::Dilation.check(&self.dilation)
     }
 
+    /// An operation for each element of `y` and each tap inside of the input. The limit is `y x`.
     fn work(&self, sizes: &dyn Sizes) -> Option<Work> {
         let (x, y) = (sizes.elements(self.x), sizes.elements(self.y));
         let [height, width] = self.kernel.map(u64::from);

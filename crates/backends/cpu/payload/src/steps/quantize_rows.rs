@@ -5,8 +5,8 @@ use crate::error::Nonzero;
 use crate::tensors::Tensors;
 use crate::{PayloadError, Sizes, StepKind, TensorId};
 
-/// Quantizes rows of `x` to u8 with the scales and zero points in `qparams`, as [`ChooseQparams`](crate::ChooseQparams) writes them, and with
-/// the factors if there are any.
+/// Quantizes rows of `x` to u8 with the scales and zero points in `qparams`, as [`ChooseQparams`](crate::ChooseQparams)
+/// writes them, and with the factors if there are any.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct QuantizeRows {
     pub x: TensorId,

@@ -51,7 +51,7 @@ impl StepKind for Scatter {
         tensors.dtype(self.indices, ScalarType::Float)?;
         tensors.strided(&self.sizes, [&self.x_strides, &self.y_strides])?;
         let others = [self.dim_size, self.x_offset, self.x_step, self.y_offset, self.y_step];
-        others.into_iter().try_for_each(|size| tensors.size(size))
+        others.into_iter().try_for_each(|size| tensors.check_size(size))
     }
 
     /// Elements are moved as they are.
@@ -62,8 +62,8 @@ impl StepKind for Scatter {
         }
     }
 
+    /// The elements that are moved. The limit is `x`: slices do not overlap.
     fn work(&self, sizes: &dyn Sizes) -> Option<Work> {
-        // As many slices as there are indices, each of which `y` has room for.
         let slice = product(self.sizes.iter().map(|size| sizes.size(*size)));
         let operations = slice.saturating_mul(sizes.elements(self.indices));
         Some(Work { operations, limit: sizes.elements(self.x) })

@@ -35,6 +35,7 @@ impl StepKind for TopK {
         [self.x, self.y].into_iter().try_for_each(|tensor| tensors.dtype(tensor, ScalarType::Float))
     }
 
+    /// `x k` operations, with `k` of at most [`MAX_TOP_K`].
     fn work(&self, sizes: &dyn Sizes) -> Option<Work> {
         let (x, y, k) = (sizes.elements(self.x), sizes.elements(self.y), sizes.last(self.y));
         Some(Work { operations: x.saturating_mul(k), limit: x.saturating_add(y).saturating_mul(MAX_TOP_K.into()) })
