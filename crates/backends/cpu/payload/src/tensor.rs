@@ -9,10 +9,10 @@ use rushlight_format::ScalarType;
 use crate::codec::{structure, union};
 use crate::{PayloadError, PayloadFault};
 
-/// An index in [`CpuProgram::tensors`].
+/// An index in [`CpuProgram::tensors`](crate::CpuProgram::tensors).
 pub type TensorId = u32;
 
-/// A size that is fixed, or an index in [`CpuProgram::sizes`].
+/// A size that is fixed, or an index in [`CpuProgram::sizes`](crate::CpuProgram::sizes).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Size {
     Fixed(u64),
@@ -72,7 +72,7 @@ pub enum Buffer {
     Arena { offset: u64, len: u64 },
     /// A blob, whole.
     Blob(u32),
-    /// `len` elements of [`CpuProgram::inline_floats`], from `offset`.
+    /// `len` elements of [`CpuProgram::inline_floats`](crate::CpuProgram::inline_floats), from `offset`.
     Inline { offset: u64, len: u64 },
     /// A state, whole.
     State(u32),
@@ -82,7 +82,7 @@ pub enum Buffer {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Tensor {
     pub dtype: ScalarType,
-    /// An index in [`CpuProgram::buffers`].
+    /// An index in [`CpuProgram::buffers`](crate::CpuProgram::buffers).
     pub buffer: u32,
     /// The first element, counted from the start of the buffer.
     pub offset: Size,
