@@ -94,7 +94,7 @@ fn compare(model: &Path, folder: &Path, python: &Path) -> Result<String> {
 pub fn once(model: &Path, inputs: &Path, out: &Path) -> Result<()> {
     let start = Instant::now();
     let samples = images(inputs)?.into_iter().take(SHOWN).map(|image| vec![Value::Tensor(image)]).collect();
-    let quantization = Quantization::new(Scheme::Int8).calibrate("forward", samples);
+    let quantization = Quantization::new(Scheme::INT8).calibrate("forward", samples);
     let compiler = Compiler::new().method("forward", model).quantize(quantization);
     let program = compiler.backend("cpu").compile().map_err(failed)?;
     program.save(out).map_err(failed)?;

@@ -47,11 +47,11 @@ struct Variant {
 
 const fn variant(name: &'static str, file: &'static str) -> Variant {
     let engine = ours_language_model(name, file);
-    Variant { engine, scheme: Scheme::FourBitDynamic, kv_cache: KvCache::F32, positions: POSITIONS }
+    Variant { engine, scheme: Scheme::FOUR_BIT_DYNAMIC, kv_cache: KvCache::F32, positions: POSITIONS }
 }
 
 static OURS: Variant = variant("Rushlight", "8da4w.pte");
-static INT4: Variant = Variant { scheme: Scheme::Int4, ..variant("int4", "int4.pte") };
+static INT4: Variant = Variant { scheme: Scheme::INT4, ..variant("int4", "int4.pte") };
 static INT8_CACHE: Variant = Variant { kv_cache: KvCache::Int8, ..variant("int8 cache", "int8_cache.pte") };
 static SMALL: Variant = Variant { positions: 128, ..variant("128 positions", "positions_128.pte") };
 static LARGE: Variant = Variant { positions: 2048, ..variant("2048 positions", "positions_2048.pte") };

@@ -21,30 +21,14 @@ use crate::progress::Follower;
 
 /// Quantizes a model that torch.export.save wrote, and compiles it to a .pte file. Needs no Python.
 #[derive(Args)]
-#[command(after_help = "\
-Schemes:
-  int8           weights and activations of 8 bits; scales of activations come from the inputs of --calibrate
-  int8-dynamic   weights of 8 bits, activations rounded when the program runs: row by row for linear layers
-  8da4w          linear layers likewise, with weights of 4 bits in groups of 32
-  int4           linear layers: weights of 4 bits in groups of 32, activations in floats
-  int8-weight    linear layers: weights of 8 bits, activations in floats
-
-Outputs are compared with those in floats: on the inputs of --calibrate, or else on those that the model was exported with,
-if the file has them. Where their signal-to-noise is below 10 dB, a warning says what to do.
-
-Examples:
-  rushlight quantize model.pt2 --calibrate inputs.npz -o model.pte
-  rushlight quantize model.pt2 --calibrate photos/ --normalize imagenet --report report.html
-  rushlight quantize model.pt2 --calibrate inputs.npz --min-snr 30       the worst layers stay floats
-  rushlight quantize model.pt2 --scheme int8-dynamic
-  rushlight quantize model.pt2 --scheme 8da4w --weights gptq --calibrate inputs.npz --keep lm_head")]
+#[command(after_help = after_help())]
 pub struct Quantize {
     /// The .pt2 file
     #[arg(value_name = "FILE.pt2")]
     model: PathBuf,
 
     /// The quantization scheme
-    #[arg(long, default_value = "int8", value_name = "SCHEME", value_parser = named::<Scheme>(Scheme::ALL.map(Scheme::name)))]
+    #[arg(long, default_value = "int8", value_name = "SCHEME", value_parser = named::<Scheme>(Scheme::ALL.map(|scheme| scheme.name)))]
     scheme: Scheme,
 
     /// Inputs from which the ranges of activations are measured: a .npz file with an array for each input, a .npy file,
@@ -100,6 +84,24 @@ pub struct Quantize {
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
+}
+
+fn after_help() -> String {
+    let schemes = Scheme::ALL.map(|scheme| format!("  {:13}  {}\n", scheme.name, scheme.about)).concat();
+    format!(
+        "\
+Schemes:
+{schemes}
+Outputs are compared with those in floats: on the inputs of --calibrate, or else on those that the model was exported with,
+if the file has them. Where their signal-to-noise is below 10 dB, a warning says what to do.
+
+Examples:
+  rushlight quantize model.pt2 --calibrate inputs.npz -o model.pte
+  rushlight quantize model.pt2 --calibrate photos/ --normalize imagenet --report report.html
+  rushlight quantize model.pt2 --calibrate inputs.npz --min-snr 30       the worst layers stay floats
+  rushlight quantize model.pt2 --scheme int8-dynamic
+  rushlight quantize model.pt2 --scheme 8da4w --weights gptq --calibrate inputs.npz --keep lm_head"
+    )
 }
 
 /// Maximum number of layers in a summary.
@@ -238,7 +240,7 @@ fn summary(
         output.display(),
         output::bytes(size),
         output::bytes(before),
-        report.scheme.name(),
+        report.scheme.name,
         report.quantized(),
         report.layers.len(),
         output::shares(&program.compiled().report),

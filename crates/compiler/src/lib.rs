@@ -71,6 +71,7 @@ pub mod partition;
 pub mod passes;
 pub mod pattern;
 mod pipeline;
+pub mod quantization;
 
 pub use pipeline::{
     CompileOptions, Compiled, ConstantResult, Stage, advance, check_method_names, compile, compile_pte, prepare_layers,

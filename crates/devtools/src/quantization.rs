@@ -32,7 +32,7 @@ pub fn html(title: &str, report: &QuantizationReport) -> String {
     let mut fact = |name: &str, text: String| {
         page.push_str(&format!("<tr><td>{name}</td><td>{}</td></tr>\n", escaped(&text)));
     };
-    fact("Scheme", report.scheme.name().to_owned());
+    fact("Scheme", report.scheme.name.to_owned());
     if report.scheme.is_static() {
         fact("Ranges of activations", report.observer.name().to_owned());
     }

@@ -8,12 +8,11 @@
 
 use std::sync::Arc;
 
-use rushlight_engine::Engine;
+use rushlight_compiler::quantization::WeightSpec;
+use rushlight_engine::{Engine, parallel_map};
 
-use rushlight_engine::parallel_map;
-
-use super::scheme::Rounding;
-use super::weights::{Integers, Rounded, Width, scales};
+use super::settings::Rounding;
+use super::weights::{Integers, Rounded, ToIntegers, scales};
 
 /// Fraction of the diagonal's mean that is added to the diagonal, so that inputs that were always zero have no effect.
 const DAMPING: f32 = 0.01;
@@ -122,25 +121,25 @@ pub(super) fn round(
     weights: &[f32],
     gram: &Gram,
     group: usize,
-    width: Width,
+    spec: WeightSpec,
     threads: usize,
 ) -> Option<Rounded> {
     let k = gram.k;
     let upper = gram.upper()?;
-    let scales = scales(engine, weights, group, width, Rounding::SquaredError, Some(&gram.diagonal()));
+    let scales = scales(engine, weights, group, spec, Rounding::SquaredError, Some(&gram.diagonal()));
     let tiles: Vec<(usize, &[f32])> = weights.chunks(k * LANES).enumerate().collect();
     let tile = |(index, weights): (usize, &[f32])| {
         let per_row = k / group;
         let scales = &scales[index * LANES * per_row..];
-        round_rows(weights, &upper, k, group, width, scales)
+        round_rows(weights, &upper, k, group, spec, scales)
     };
     let integers = parallel_map(tiles, threads, tile).concat();
     Some(Rounded { integers: Integers::held(integers), scales: Arc::new(scales), group })
 }
 
 /// Rounds up to [`LANES`] rows of weights.
-fn round_rows(weights: &[f32], upper: &[f32], k: usize, group: usize, width: Width, scales: &[f32]) -> Vec<i8> {
-    let rows = weights.len() / k;
+fn round_rows(weights: &[f32], upper: &[f32], k: usize, group: usize, spec: WeightSpec, scales: &[f32]) -> Vec<i8> {
+    let (rows, to_integers) = (weights.len() / k, ToIntegers::of(spec));
     let per_row = k / group;
     let mut integers = vec![0i8; weights.len()];
     // The sums that the errors of the integers so far add to each element of `(w - q) U`.
@@ -151,7 +150,7 @@ fn round_rows(weights: &[f32], upper: &[f32], k: usize, group: usize, width: Wid
         for row in 0..rows {
             let weight = weights[row * k + column];
             let scale = scales[row * per_row + column / group];
-            let integer = width.nearest(weight + carried[column][row] / pivot, 1.0 / scale);
+            let integer = to_integers.nearest(weight + carried[column][row] / pivot, 1.0 / scale);
             integers[row * k + column] = integer as i8;
             errors[row] = weight - integer * scale;
         }
@@ -228,8 +227,9 @@ mod tests {
             }
             sum
         };
-        let nearest = super::super::weights::round(&engine, &weights, 32, Width::Four, Rounding::SquaredError, None);
-        let chosen = round(&engine, &weights, &gram, 32, Width::Four, 2).unwrap();
+        let nearest =
+            super::super::weights::round(&engine, &weights, 32, WeightSpec::INT4, Rounding::SquaredError, None);
+        let chosen = round(&engine, &weights, &gram, 32, WeightSpec::INT4, 2).unwrap();
         let (nearest, chosen) = (error(&nearest), error(&chosen));
         assert!(chosen < nearest * 0.5, "{chosen} {nearest}");
     }
@@ -238,11 +238,12 @@ mod tests {
     fn inputs_that_are_always_zero_or_not_finite_do_no_harm() {
         let engine = Engine::new(1);
         let weights = random(1, 64);
-        let zeros = round(&engine, &weights, &Gram::new(32), 32, Width::Eight, 1).unwrap();
-        let nearest = super::super::weights::round(&engine, &weights, 32, Width::Eight, Rounding::SquaredError, None);
+        let zeros = round(&engine, &weights, &Gram::new(32), 32, WeightSpec::INT8, 1).unwrap();
+        let nearest =
+            super::super::weights::round(&engine, &weights, 32, WeightSpec::INT8, Rounding::SquaredError, None);
         assert_eq!(zeros.integers.read().unwrap().len(), nearest.integers.read().unwrap().len());
         let mut wild = Gram::new(32);
         wild.sums[0] = f32::NAN;
-        assert!(round(&engine, &weights, &wild, 32, Width::Eight, 1).is_none());
+        assert!(round(&engine, &weights, &wild, 32, WeightSpec::INT8, 1).is_none());
     }
 }

@@ -3,10 +3,9 @@
 use std::collections::BTreeSet;
 
 use rushlight_compiler::pattern::{is_within, near};
+use rushlight_compiler::quantization::Layer;
 use rushlight_graph::Model;
 use rushlight_graph::{Error, ErrorKind};
-
-use super::sites::Sites;
 
 /// The modules of a model, as a front end imported it.
 pub(super) fn modules(model: &Model) -> BTreeSet<String> {
@@ -29,8 +28,8 @@ pub(super) fn check(modules: &BTreeSet<String>, model: &Model, patterns: &[Strin
     if patterns.is_empty() {
         return Ok(Vec::new());
     }
-    let layers = model.methods.keys().flat_map(|method| {
-        Sites::layers(model, method).into_iter().chain(Sites::embeddings(model, method)).map(|layer| layer.name)
+    let layers = model.methods.values().flat_map(|graph| {
+        Layer::all(model, graph).into_iter().chain(Layer::embeddings(model, graph)).map(|layer| layer.name)
     });
     let layers: BTreeSet<String> = layers.collect();
     let mut warnings = Vec::new();

@@ -12,27 +12,31 @@
 //!   beside itself in integers, or the Gram matrix of a layer's inputs (for GPTQ). The facade runs them with the CPU backend on the
 //!   user's inputs. Where only ranges are looked at and the processor multiplies pairs of bf16, it runs them in bf16. The threads
 //!   that computed a result also observe it.
-//! - **Sites are a policy** (`sites.rs`), as the annotations of PyTorch's quantizers are. `CpuQuantizer` annotates the same sites
-//!   in Python. A backend says for which layers it has integer kernels (`packed_bytes`).
+//! - **A backend has the policy** ([`Quantizer`](rushlight_compiler::quantization::Quantizer)), as PyTorch's quantizers are a
+//!   backend's. It annotates the operators that compute with quantized tensors, and chooses their types. This crate measures and
+//!   rounds for all backends alike, and knows no operator but layers.
 //! - **The worst layers stay floats** if the signal-to-noise ratio of the outputs is too low. Bisection finds how many.
 //! - **Without a calibration**, layers and outputs are compared on the example inputs of the export. These choose nothing.
 //! - **Scales go down to the epsilon of f32**, as those of PyTorch's observers do.
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod calibration;
 mod gptq;
 mod kept;
 mod noise;
 mod observe;
-mod quantizer;
+mod quantize;
 mod read;
 mod report;
 mod rewrite;
-mod scheme;
+mod settings;
 mod sites;
 mod taps;
 mod weights;
+mod work;
 
-pub use quantizer::{Calibration, PackedBytes, See, Seen, Settings, Shown, quantize};
+pub use calibration::{Calibration, See, Seen, Shown};
+pub use quantize::quantize;
 pub use report::{Decibels, Inputs, LOW_SNR, LayerReport, OutputReport, Report};
-pub use scheme::{Observer, Rounding, Scheme};
+pub use settings::{Observer, Rounding, Settings};

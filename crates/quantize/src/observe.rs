@@ -2,7 +2,9 @@
 
 use rushlight_engine::{Engine, FiniteRange, finite_range};
 
-use super::scheme::Observer;
+use rushlight_compiler::quantization::ActivationSpec;
+
+use super::settings::Observer;
 
 /// Bins of a histogram.
 const BINS: usize = 2048;
@@ -150,7 +152,7 @@ impl Histogram {
     }
 
     /// The range to quantize; `None` before the first element. It includes zero.
-    pub fn range(&self, observer: Observer) -> Option<(f32, f32)> {
+    pub fn range(&self, observer: Observer, spec: &ActivationSpec) -> Option<(f32, f32)> {
         if self.is_empty() {
             return None;
         }
@@ -158,8 +160,8 @@ impl Histogram {
             Observer::MinMax => (self.min, self.max),
             Observer::Average => self.average.unwrap_or((self.min, self.max)),
             Observer::Percentile => self.percentile(),
-            Observer::Histogram | Observer::Best => self.least_error(false),
-            Observer::SquaredError => self.least_error(true),
+            Observer::Histogram | Observer::Best => self.least_error(false, spec),
+            Observer::SquaredError => self.least_error(true, spec),
         };
         Some((low.min(0.0), high.max(0.0)))
     }
@@ -187,14 +189,19 @@ impl Histogram {
         (low.max(self.min), high.min(self.max))
     }
 
-    /// The range with the smallest expected squared error if it is divided into 255 steps.
-    fn least_error(&self, is_both: bool) -> (f32, f32) {
+    /// The range with the smallest expected squared error if it is divided into the steps of the integers. If `is_both`, both
+    /// ends move together, as they do in symmetric ranges.
+    fn least_error(&self, is_both: bool, spec: &ActivationSpec) -> (f32, f32) {
         const STEPS: usize = 100;
         let seen: Vec<(f32, u64)> =
             (0..BINS).filter(|bin| self.counts[*bin] > 0).map(|bin| (self.middle(bin), self.counts[bin])).collect();
-        let (min, max) = (self.min.min(0.0), self.max.max(0.0));
+        let (mut min, mut max) = (self.min.min(0.0), self.max.max(0.0));
+        if spec.is_symmetric {
+            (min, max) = spec.symmetric((min, max));
+        }
+        let is_both = is_both || spec.is_symmetric;
         let error = |low: f32, high: f32| -> f64 {
-            let step = f64::from((high - low) / 255.0);
+            let step = f64::from((high - low) / spec.steps());
             // Rounding errors are uniform in a step. A clipped number also has its distance from the range.
             let rounding = step * step / 12.0;
             let each = |&(number, count): &(f32, u64)| {
@@ -303,18 +310,11 @@ impl Tally {
     }
 }
 
-/// Returns the scale and the zero point that map a range, zero included, to the integers from -128 to 127. The minimum
-/// scale is that of PyTorch's observers, `torch.finfo(torch.float32).eps`. Requantization is in f32 and needs no larger
-/// one.
-pub fn affine((low, high): (f32, f32)) -> (f32, i32) {
-    let scale = ((high - low) / 255.0).max(f32::EPSILON);
-    let zero = -128.0 - (low / scale).round_ties_even();
-    (scale, zero.clamp(-128.0, 127.0) as i32)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const SPEC: &ActivationSpec = &ActivationSpec::INT8;
 
     /// Evenly spaced numbers between -1 and 1.
     fn even(count: usize) -> Vec<f32> {
@@ -324,10 +324,10 @@ mod tests {
     #[test]
     fn ranges_of_even_numbers_are_all_of_them() {
         let (engine, mut histogram) = (Engine::new(1), Histogram::new());
-        assert!(Observer::ALL.iter().all(|observer| histogram.range(*observer).is_none()));
+        assert!(Observer::ALL.iter().all(|observer| histogram.range(*observer, SPEC).is_none()));
         histogram.add(&engine, &even(100_001));
         for observer in Observer::ALL {
-            let (low, high) = histogram.range(observer).unwrap();
+            let (low, high) = histogram.range(observer, SPEC).unwrap();
             assert!((low + 1.0).abs() < 0.02 && (high - 1.0).abs() < 0.02, "{observer:?}: {low} to {high}");
         }
     }
@@ -338,9 +338,9 @@ mod tests {
         histogram.add(&engine, &even(1_000_000));
         histogram.add(&engine, &[8.0, f32::NAN, f32::INFINITY]);
         assert_eq!(histogram.wild(), 2);
-        assert_eq!(histogram.range(Observer::MinMax), Some((-1.0, 8.0)));
+        assert_eq!(histogram.range(Observer::MinMax, SPEC), Some((-1.0, 8.0)));
         for observer in [Observer::Percentile, Observer::Histogram] {
-            let (_, high) = histogram.range(observer).unwrap();
+            let (_, high) = histogram.range(observer, SPEC).unwrap();
             assert!((0.9..3.5).contains(&high), "{observer:?}: {high}");
         }
     }
@@ -352,36 +352,15 @@ mod tests {
             histogram.add(&engine, &even(1001).iter().map(|number| number * scale).collect::<Vec<_>>());
         }
         assert_eq!(histogram.counts.iter().sum::<u64>(), 5 * 1001);
-        assert_eq!(histogram.range(Observer::MinMax), Some((-1000.0, 1000.0)));
+        assert_eq!(histogram.range(Observer::MinMax, SPEC), Some((-1000.0, 1000.0)));
         let mut sum = Histogram::new();
         sum.add(&engine, &even(9));
         sum.absorb(&histogram);
         sum.absorb(&Histogram::new());
         assert_eq!(sum.counts.iter().sum::<u64>(), 5 * 1001 + 9);
-        assert_eq!(sum.range(Observer::MinMax), Some((-1000.0, 1000.0)));
+        assert_eq!(sum.range(Observer::MinMax, SPEC), Some((-1000.0, 1000.0)));
         let mut constant = Histogram::new();
         constant.add(&engine, &[0.0; 7]);
-        assert_eq!(constant.range(Observer::Histogram), Some((0.0, 0.0)));
-    }
-
-    #[test]
-    fn zero_is_always_a_number() {
-        for range in [(0.0, 6.0), (-3.0, 5.0), (-2.0, 0.0), (0.0, 0.0)] {
-            let (scale, zero) = affine(range);
-            assert!(scale > 0.0 && (-128..=127).contains(&zero));
-            let reaches = |number: f32| (number / scale).round() + zero as f32;
-            assert!(reaches(range.0) >= -129.0 && reaches(range.1) <= 128.0, "{range:?}");
-        }
-        assert_eq!(affine((0.0, 255.0)), (1.0, -128));
-    }
-
-    #[test]
-    fn scales_follow_ranges_down_to_the_epsilon_of_pytorch() {
-        for scale in [1e-3f32, 1e-5, 2e-7] {
-            let (got, zero) = affine((0.0, 255.0 * scale));
-            assert!((got / scale - 1.0).abs() < 1e-6 && zero == -128, "{got} for {scale}");
-        }
-        // torch.finfo(torch.float32).eps is the default of the observers.
-        assert_eq!(affine((0.0, 0.0)).0, f32::EPSILON);
+        assert_eq!(constant.range(Observer::Histogram, SPEC), Some((0.0, 0.0)));
     }
 }

@@ -2,13 +2,8 @@
 
 use rushlight_format::ScalarType;
 
-use rushlight_graph::Error;
-use rushlight_graph::operators::{aten, rushlight};
-use rushlight_graph::ops::Operands;
-use rushlight_graph::quantization::{ConvolutionShape, LayerShape};
-use rushlight_graph::{Arg, Constant, Graph, Model, Op};
-
-use super::sites::Layer;
+use rushlight_compiler::quantization::{Layer, WeightScales, WeightSpec};
+use rushlight_graph::{Arg, Constant, Error, Graph, Model};
 
 /// A part of a layer's weights.
 #[derive(Debug)]
@@ -43,44 +38,14 @@ impl<'a> Reader<'a> {
         self.graph.constant_of(layer.weight).map(|id| &self.model.constants[id])
     }
 
-    /// The sizes of a layer's weights; empty if they are not known.
-    pub fn sizes(&self, layer: &Layer) -> Vec<usize> {
-        self.constant(layer).and_then(|constant| constant.sizes().ok()).unwrap_or_default()
-    }
-
-    pub fn is_linear(&self, layer: &Layer) -> bool {
-        matches!(self.graph.nodes[layer.node].op.name(), aten::LINEAR | rushlight::EXPERTS_LINEAR)
-    }
-
-    /// Returns the shape of a layer with weights of these sizes; `None` if it is not known.
-    pub fn shape<'s>(&self, layer: &Layer, sizes: &'s [usize]) -> Option<LayerShape<'s>> {
-        if self.is_linear(layer) {
-            return Some(LayerShape { sizes, convolution: None });
-        }
-        let node = &self.graph.nodes[layer.node];
-        let Op::Call(schema) = &node.op else { return None };
-        let operands = Operands::new(schema, &node.args);
-        let taps = sizes.len().checked_sub(2)?;
-        let list = |name: &str| -> Option<Vec<usize>> {
-            let ints = operands.ints_for(schema.position(name)?, taps, &[]).ok()?;
-            ints.into_iter().map(|int| usize::try_from(int).ok()).collect()
-        };
-        let groups = usize::try_from(operands.int(schema.position("groups")?).ok()?).ok()?;
-        let is_transposed = layer.axis == 1;
-        let window = ConvolutionShape { stride: list("stride")?, dilation: list("dilation")?, groups, is_transposed };
-        Some(LayerShape { sizes, convolution: Some(window) })
-    }
-
     /// The weights of a layer.
     ///
     /// # Errors
     /// Weights that are NaN or infinite.
     pub fn weights(&self, layer: &Layer) -> Result<Matrix, Error> {
-        let sizes = self.sizes(layer);
-        let taps = sizes.iter().skip(2).product();
-        let k = sizes.iter().enumerate().filter(|(dim, _)| *dim != layer.axis).map(|(_, size)| size).product();
+        let (taps, k) = (layer.sizes.iter().skip(2).product(), layer.k());
         let Some(constant) = self.constant(layer) else { return Ok(Matrix { numbers: Vec::new(), k, taps }) };
-        let numbers = match *sizes {
+        let numbers = match layer.sizes[..] {
             [inputs, outputs, ..] if layer.axis == 1 => turned(&constant.floats()?, [inputs, outputs, taps]),
             _ => constant.floats()?,
         };
@@ -103,15 +68,15 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Splits a layer's weights into parts. A part is read by one thread.
-    pub fn parts(&self, layer: &Layer) -> Vec<Part> {
+    /// Splits a layer's weights into parts. A part is read by one thread. Weights that share a scale are in one part.
+    pub fn parts(&self, layer: &Layer, spec: WeightSpec) -> Vec<Part> {
         /// Weights of a part.
         const PART: usize = 1 << 22;
         /// Number of weights above which a layer is read in parts, and read again when its integers are needed.
         const LARGE: usize = 1 << 20;
-        let sizes = self.sizes(layer);
-        let (rows, k) = (sizes.first().copied().unwrap_or(0), sizes.iter().skip(1).product::<usize>());
-        let constant = self.constant(layer).filter(|_| layer.axis == 0 && rows * k > LARGE && k > 0);
+        let (rows, k) = (layer.sizes.first().copied().unwrap_or(0), layer.sizes.iter().skip(1).product::<usize>());
+        let has_parts = layer.axis == 0 && rows * k > LARGE && k > 0 && spec.scales != WeightScales::PerTensor;
+        let constant = self.constant(layer).filter(|_| has_parts);
         let step = PART.checked_div(k).unwrap_or(1).max(1).next_multiple_of(ROWS_OF_HEAD);
         let parts = constant.and_then(|constant| {
             let part = |start: usize| constant.rows(start..rows.min(start + step)).map(Part::Rows);

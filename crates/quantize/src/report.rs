@@ -2,9 +2,11 @@
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
-use super::scheme::{Observer, Rounding, Scheme};
+use rushlight_compiler::quantization::Scheme;
+
+use super::settings::{Observer, Rounding};
 
 /// A report warns of an output whose signal-to-noise ratio, in dB, is below this. The noise of rounding is then more
 /// than a tenth of the output's power.
@@ -16,6 +18,7 @@ const NAMED: usize = 3;
 /// Settings and outcome of a quantization.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
+    #[serde(serialize_with = "name_of")]
     pub scheme: Scheme,
     pub observer: Observer,
     pub rounding: Rounding,
@@ -33,6 +36,10 @@ pub struct Report {
     pub not_compared: Option<String>,
     /// Warnings about the quality of the quantized model, each with advice.
     pub warnings: Vec<String>,
+}
+
+fn name_of<S: Serializer>(scheme: &Scheme, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(scheme.name)
 }
 
 /// Inputs that a model is run on.
@@ -154,16 +161,12 @@ impl Report {
         } else {
             "give inputs of a calibration and a min-snr, which keeps as many as it takes".to_owned()
         });
-        if self.scheme.has_four_bits() && self.rounding != Rounding::Gptq {
+        if self.scheme.weight.bits() <= 4 && self.rounding != Rounding::Gptq {
             ways.push("round weights by gptq".to_owned());
         }
-        let other = match self.scheme {
-            Scheme::Int8 => "int8-dynamic",
-            Scheme::Int8Dynamic | Scheme::Int4 => "int8-weight",
-            Scheme::FourBitDynamic => "int8-dynamic or int8-weight",
-            Scheme::Int8Weight => return ways.join(", or "),
-        };
-        ways.push(format!("choose the scheme {other}"));
+        if !self.scheme.finer.is_empty() {
+            ways.push(format!("choose the scheme {}", self.scheme.finer.join(" or ")));
+        }
         ways.join(", or ")
     }
 
@@ -199,7 +202,7 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (before, after) = self.bytes();
         let (quantized, layers) = (self.quantized(), self.layers.len());
-        writeln!(f, "scheme {}, weights rounded to {}", self.scheme.name(), self.rounding.name())?;
+        writeln!(f, "scheme {}, weights rounded to {}", self.scheme.name, self.rounding.name())?;
         if self.scheme.is_static() {
             writeln!(f, "ranges of activations by {}", self.observer.name())?;
         }

@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
+use rushlight_compiler::quantization::{
+    ActivationScales, ActivationSpec, BiasSpec, Layer, LayerSpec, WeightScales, WeightSpec,
+};
 use rushlight_format::ScalarType;
 use rustc_hash::FxHashMap;
 
-use rushlight_graph::operators::{aten, quantized_decomposed};
+use rushlight_graph::operators::quantized_decomposed;
 use rushlight_graph::{
     Arg, Builder, Bytes, Constant, ConstantData, Def, Expr, Model, Node, NodeId, TensorType, Type, ValueId, substitute,
     substitute_outputs,
@@ -13,34 +16,71 @@ use rushlight_graph::{
 use rushlight_graph::{Error, ErrorKind};
 
 use super::read::turned;
-use super::scheme::Scheme;
-use super::sites::{Layer, Sites, operands};
-use super::weights::{Integers, Rounded, Width};
+use super::sites::{Sites, output};
+use super::weights::{Integers, Rounded};
 
 /// Scales and weights that were chosen for the layers.
 pub(super) struct Decisions<'a> {
-    pub scheme: Scheme,
     pub sites: &'a Sites,
-    /// The value of each scale of the sites, with its zero point; empty if activations have no static scales.
+    /// The scale and the zero point of each set of values that share them; empty if none is known before the program runs.
     pub scales: &'a [(f32, i32)],
+    /// The quantization of layers and tables.
+    pub specs: &'a FxHashMap<NodeId, LayerSpec>,
     pub weights: &'a FxHashMap<NodeId, Rounded>,
     /// Embeddings, whose tables become integers.
-    pub tables: &'a [(Layer, Width)],
+    pub tables: &'a [Layer],
     /// New biases of some layers.
     pub biases: &'a FxHashMap<NodeId, Vec<f32>>,
 }
 
 impl Decisions<'_> {
-    fn weights(&self, layer: &Layer) -> Result<&Rounded, Error> {
+    fn weights(&self, layer: &Layer) -> Result<(&Rounded, LayerSpec), Error> {
         let without = || Error::new(ErrorKind::Verification, format!("`{}` has no integers", layer.name));
-        self.weights.get(&layer.node).ok_or_else(without)
+        self.weights.get(&layer.node).zip(self.specs.get(&layer.node).copied()).ok_or_else(without)
+    }
+
+    /// The scale and the zero point of a site, if they are known before the program runs.
+    fn scale(&self, site: usize) -> Option<(f32, i32)> {
+        self.scales.get(self.sites.site(site).set?).copied()
     }
 }
 
-impl Scheme {
-    /// Width of the weights.
-    pub(super) const fn width(self) -> Width {
-        if self.has_four_bits() { Width::Four } else { Width::Eight }
+/// The dequantized copies of values.
+#[derive(Default)]
+struct Copies {
+    /// Those of each site.
+    sites: FxHashMap<usize, ValueId>,
+    /// Those of results of integer operators, which all later readers use.
+    results: FxHashMap<ValueId, ValueId>,
+}
+
+impl Copies {
+    /// Returns the copy of a value in a form. Adds its nodes the first time.
+    fn get(
+        &mut self,
+        builder: &mut Builder<'_>,
+        decisions: &Decisions<'_>,
+        (value, spec): (ValueId, ActivationSpec),
+    ) -> Result<ValueId, Error> {
+        let Some(site) = decisions.sites.find(value, &spec) else { return Ok(value) };
+        if let Some(copy) = self.sites.get(&site) {
+            return Ok(*copy);
+        }
+        let copy = match (spec.scales, decisions.scale(site)) {
+            (ActivationScales::PerTensor | ActivationScales::PerToken, _) => {
+                quantize_dynamically(builder, value, spec)?
+            }
+            (_, Some(scale)) => quantize_statically(builder, value, spec, scale)?,
+            (_, None) => return Ok(value),
+        };
+        self.sites.insert(site, copy);
+        if let Def::Result(node, _) = builder.graph.values[value].def
+            && decisions.sites.annotations.get(node).is_some()
+            && !spec.is_dynamic()
+        {
+            self.results.entry(value).or_insert(copy);
+        }
+        Ok(copy)
     }
 }
 
@@ -48,51 +88,92 @@ impl Scheme {
 pub(super) fn quantize(model: &mut Model, method: &str, decisions: &Decisions<'_>) -> Result<(), Error> {
     let Model { methods, constants, schemas, .. } = model;
     let Some(graph) = methods.get_mut(method) else { return Ok(()) };
-    let layers: FxHashMap<NodeId, &Layer> = decisions.sites.layers.iter().map(|layer| (layer.node, layer)).collect();
-    // The dequantized copy of each value. The second map has the results of integer operators, whose copies all readers
-    // use.
-    let mut rounded: FxHashMap<ValueId, ValueId> = FxHashMap::default();
-    let mut given: FxHashMap<ValueId, ValueId> = FxHashMap::default();
+    let layers = decisions.sites.layers.iter().chain(decisions.tables);
+    let layers: FxHashMap<NodeId, &Layer> = layers.map(|layer| (layer.node, layer)).collect();
+    let mut copies = Copies::default();
     let body = graph.body;
     for id in std::mem::take(&mut graph.blocks[body].nodes) {
         let origin = graph.nodes[id].origin;
-        let layer = layers.get(&id);
-        let takes = if decisions.scheme.is_static() && decisions.sites.integers.contains(&id) {
-            operands(graph, &graph.nodes[id])
-        } else {
-            layer.filter(|_| decisions.scheme.is_dynamic()).map(|layer| layer.input).into_iter().collect()
-        };
         let mut builder = Builder::new(graph, constants, schemas, body, origin);
-        for value in takes {
-            if rounded.contains_key(&value) {
-                continue;
-            }
-            let scale = decisions.sites.quantized.get(&value).and_then(|number| decisions.scales.get(*number));
-            let is_convolution = builder.graph.nodes[id].op.name() == aten::CONVOLUTION;
-            if let Some(again) = round_input(&mut builder, value, decisions.scheme, scale.copied(), is_convolution)? {
-                rounded.insert(value, again);
-                if matches!(builder.graph.values[value].def, Def::Result(node, _) if decisions.sites.integers.contains(&node))
-                {
-                    given.insert(value, again);
-                }
-            }
+        let annotation = decisions.sites.annotations.get(id);
+        let mut inputs: FxHashMap<ValueId, ValueId> = FxHashMap::default();
+        for input in annotation.into_iter().flat_map(|annotation| &annotation.inputs) {
+            inputs.insert(input.0, copies.get(&mut builder, decisions, *input)?);
         }
-        let takes_integers = decisions.sites.integers.contains(&id) || layer.is_some();
-        substitute(&mut builder.graph.nodes[id].args, if takes_integers { &rounded } else { &given });
-        let table =
-            || decisions.tables.iter().find(|(table, _)| table.node == id).map(|(table, width)| (table, *width));
-        if let Some((layer, width)) = layer.map(|layer| (*layer, decisions.scheme.width())).or_else(table) {
-            let weight = integers(&mut builder, layer, decisions.weights(layer)?, width)?;
-            set(&mut builder.graph.nodes[id], "weight", weight)?;
-            if let Some(bias) = decisions.biases.get(&id) {
-                let bias = floats(&mut builder, &format!("{}.bias", layer.name), &[bias.len() as i64], bias)?;
-                set(&mut builder.graph.nodes[id], "bias", bias)?;
-            }
+        substitute(&mut builder.graph.nodes[id].args, &inputs);
+        substitute(&mut builder.graph.nodes[id].args, &copies.results);
+        if let Some(layer) = layers.get(&id) {
+            quantize_constants(&mut builder, layer, decisions)?;
         }
-        graph.blocks[body].nodes.push(id);
+        builder.graph.blocks[body].nodes.push(id);
+        if let Some(result) = annotation.and_then(|annotation| output(builder.graph, id, annotation)) {
+            copies.get(&mut builder, decisions, result)?;
+        }
     }
-    substitute_outputs(graph, &given);
+    substitute_outputs(graph, &copies.results);
     Ok(())
+}
+
+/// Replaces the weight and the bias of a layer.
+fn quantize_constants(builder: &mut Builder<'_>, layer: &Layer, decisions: &Decisions<'_>) -> Result<(), Error> {
+    let (rounded, spec) = decisions.weights(layer)?;
+    let weight = integers(builder, layer, rounded, spec.weight)?;
+    set(&mut builder.graph.nodes[layer.node], "weight", weight)?;
+    let corrected = decisions.biases.get(&layer.node);
+    let bias = match spec.bias {
+        BiasSpec::Float => corrected.map(|bias| floats(builder, &bias_name(layer), &[bias.len() as i64], bias)),
+        BiasSpec::Int32 => match corrected.cloned().map_or_else(|| bias_of(builder, layer), |bias| Ok(Some(bias)))? {
+            Some(bias) => Some(quantized_bias(builder, layer, &bias, rounded, decisions)),
+            None => None,
+        },
+    };
+    match bias {
+        Some(bias) => set(&mut builder.graph.nodes[layer.node], "bias", bias?),
+        None => Ok(()),
+    }
+}
+
+fn bias_name(layer: &Layer) -> String {
+    format!("{}.bias", layer.name)
+}
+
+/// The bias of a layer; `None` if it has none, or one that is computed.
+fn bias_of(builder: &Builder<'_>, layer: &Layer) -> Result<Option<Vec<f32>>, Error> {
+    let bias = builder.graph.nodes[layer.node].arg("bias").and_then(Arg::as_value);
+    match bias.and_then(|bias| builder.graph.constant_of(bias)) {
+        Some(bias) => builder.constants[bias].floats().map(Some),
+        None => Ok(None),
+    }
+}
+
+/// Adds the dequantized integers of a bias. Their scales are the products of those of the input and the weights.
+fn quantized_bias(
+    builder: &mut Builder<'_>,
+    layer: &Layer,
+    bias: &[f32],
+    rounded: &Rounded,
+    decisions: &Decisions<'_>,
+) -> Result<ValueId, Error> {
+    let Some((input, _)) = decisions.sites.input_of(layer).and_then(|site| decisions.scale(site)) else {
+        let error = Error::unsupported("the backend's quantizer asks for a bias of integers");
+        let error = error.expected("an input with a scale that is known before the program runs");
+        return Err(builder.graph.locate(error, layer.node));
+    };
+    let scales: Vec<f32> = rounded.scales.iter().map(|scale| (scale * input).max(f32::MIN_POSITIVE)).collect();
+    let scale_of = |channel: usize| scales.get(channel % scales.len().max(1)).copied().unwrap_or(1.0);
+    let integer = |(channel, bias): (usize, &f32)| {
+        // Casts saturate.
+        (f64::from(*bias) / f64::from(scale_of(channel))).round_ties_even() as i32
+    };
+    let bytes: Vec<u8> = bias.iter().enumerate().map(integer).flat_map(i32::to_le_bytes).collect();
+    let (name, sizes) = (bias_name(layer), [bias.len() as i64]);
+    let integers = builder.constant(Constant::dense(&name, TensorType::of(ScalarType::Int, &sizes), bytes)?);
+    let range = [Arg::from(i64::from(i32::MIN)), Arg::from(i64::from(i32::MAX)), Arg::DType(ScalarType::Int)];
+    if let [scale] = scales[..] {
+        return dequantize_by_one(builder, integers, scale, range);
+    }
+    let scales = floats(builder, &format!("{name}_scale"), &[scales.len() as i64], &scales)?;
+    dequantize_by_channel(builder, integers, scales, 0, range)
 }
 
 /// Adds a second node for each layer, which computes in integers from the results of the float layers before it.
@@ -102,23 +183,19 @@ pub(super) fn add_twins(model: &mut Model, method: &str, decisions: &Decisions<'
     let Some(graph) = methods.get_mut(method) else { return Ok(Vec::new()) };
     let layers: FxHashMap<NodeId, &Layer> = decisions.sites.layers.iter().map(|layer| (layer.node, layer)).collect();
     let mut pairs: FxHashMap<NodeId, [ValueId; 2]> = FxHashMap::default();
-    let mut rounded: FxHashMap<ValueId, ValueId> = FxHashMap::default();
+    let mut copies = Copies::default();
     let body = graph.body;
     for id in std::mem::take(&mut graph.blocks[body].nodes) {
         graph.blocks[body].nodes.push(id);
         let (Some(layer), Some(result)) = (layers.get(&id), graph.nodes[id].result()) else { continue };
         let node = graph.nodes[id].clone();
         let mut builder = Builder::new(graph, constants, schemas, body, node.origin);
-        let input = match rounded.get(&layer.input) {
-            Some(input) => *input,
-            None => {
-                let scale = decisions.sites.quantized.get(&layer.input).and_then(|at| decisions.scales.get(*at));
-                let is_convolution = node.op.name() == aten::CONVOLUTION;
-                let input = round_input(&mut builder, layer.input, decisions.scheme, scale.copied(), is_convolution)?;
-                *rounded.entry(layer.input).or_insert(input.unwrap_or(layer.input))
-            }
+        let input = match decisions.sites.input_of(layer) {
+            Some(site) => copies.get(&mut builder, decisions, (layer.input, decisions.sites.site(site).spec))?,
+            None => layer.input,
         };
-        let weight = integers(&mut builder, layer, decisions.weights(layer)?, decisions.scheme.width())?;
+        let (rounded, spec) = decisions.weights(layer)?;
+        let weight = integers(&mut builder, layer, rounded, spec.weight)?;
         let mut twin = node;
         set(&mut twin, "input", input)?;
         set(&mut twin, "weight", weight)?;
@@ -140,56 +217,58 @@ fn set(node: &mut Node, param: &str, value: ValueId) -> Result<(), Error> {
     Ok(())
 }
 
-/// Adds nodes that quantize and dequantize a value; `None` if it is not quantized. Images have one scale.
-fn round_input(
+/// The range and the element type of integers, as arguments.
+fn integer_args(spec: ActivationSpec) -> [Arg; 3] {
+    let [min, max] = spec.range.map(|integer| Arg::from(i64::from(integer)));
+    [min, max, Arg::DType(spec.dtype)]
+}
+
+/// Adds nodes that quantize and dequantize a value with a scale and a zero point that they compute from it: of the whole
+/// tensor, or of each row.
+fn quantize_dynamically(builder: &mut Builder<'_>, value: ValueId, spec: ActivationSpec) -> Result<ValueId, Error> {
+    use quantized_decomposed as ops;
+    let [min, max, dtype] = integer_args(spec);
+    let (choice, [round, back], form) = if spec.scales == ActivationScales::PerTensor {
+        let args = vec![Arg::Value(value), min, max, Arg::from(f64::from(f32::EPSILON)), dtype];
+        let choose = if spec.is_symmetric { ops::CHOOSE_QPARAMS_SYMMETRIC_TENSOR } else { ops::CHOOSE_QPARAMS_TENSOR };
+        let names = [ops::QUANTIZE_PER_TENSOR_TENSOR, ops::DEQUANTIZE_PER_TENSOR_TENSOR];
+        ((choose, args), names, Arg::None)
+    } else {
+        let args = vec![Arg::Value(value), dtype];
+        let names = [ops::QUANTIZE_PER_TOKEN, ops::DEQUANTIZE_PER_TOKEN];
+        ((ops::CHOOSE_QPARAMS_PER_TOKEN_ASYMMETRIC, args), names, Arg::DType(ScalarType::Float))
+    };
+    let chosen = builder.call(choice.0, choice.1)?;
+    let args = |first: ValueId| {
+        let mut args = vec![Arg::Value(first)];
+        args.extend(chosen.iter().map(|value| Arg::Value(*value)));
+        args.extend(integer_args(spec));
+        args
+    };
+    let integers = builder.one(round, args(value))?;
+    let mut args = args(integers);
+    args.push(form);
+    builder.one(back, args)
+}
+
+/// Adds nodes that quantize and dequantize a value with a known scale and zero point.
+fn quantize_statically(
     builder: &mut Builder<'_>,
     value: ValueId,
-    scheme: Scheme,
-    scale: Option<(f32, i32)>,
-    is_convolution: bool,
-) -> Result<Option<ValueId>, Error> {
-    let byte = || Arg::DType(ScalarType::Char);
-    let range = || [Arg::from(-128), Arg::from(127)];
-    if scheme.is_dynamic() {
-        let (choice, [round, back], form) = if is_convolution {
-            // All pixels of a window must have the same scale.
-            let [min, max] = range();
-            let args = vec![Arg::Value(value), min, max, Arg::from(f64::from(f32::EPSILON)), byte()];
-            let names =
-                [quantized_decomposed::QUANTIZE_PER_TENSOR_TENSOR, quantized_decomposed::DEQUANTIZE_PER_TENSOR_TENSOR];
-            ((quantized_decomposed::CHOOSE_QPARAMS_TENSOR, args), names, Arg::None)
-        } else {
-            let args = vec![Arg::Value(value), byte()];
-            let names = [quantized_decomposed::QUANTIZE_PER_TOKEN, quantized_decomposed::DEQUANTIZE_PER_TOKEN];
-            let choose = quantized_decomposed::CHOOSE_QPARAMS_PER_TOKEN_ASYMMETRIC;
-            ((choose, args), names, Arg::DType(ScalarType::Float))
-        };
-        let chosen = builder.call(choice.0, choice.1)?;
-        let args = |first: ValueId| {
-            let mut args = vec![Arg::Value(first)];
-            args.extend(chosen.iter().map(|value| Arg::Value(*value)));
-            args.extend(range());
-            args.push(byte());
-            args
-        };
-        let integers = builder.one(round, args(value))?;
-        let mut args = args(integers);
-        args.push(form);
-        return builder.one(back, args).map(Some);
-    }
-    let Some((scale, zero)) = scale else { return Ok(None) };
+    spec: ActivationSpec,
+    (scale, zero): (f32, i32),
+) -> Result<ValueId, Error> {
     let parameters = |first: ValueId| {
         let mut args = vec![Arg::Value(first), Arg::Float(f64::from(scale)), Arg::from(i64::from(zero))];
-        args.extend(range());
-        args.push(byte());
+        args.extend(integer_args(spec));
         args
     };
     let integers = builder.one(quantized_decomposed::QUANTIZE_PER_TENSOR, parameters(value))?;
-    builder.one(quantized_decomposed::DEQUANTIZE_PER_TENSOR, parameters(integers)).map(Some)
+    builder.one(quantized_decomposed::DEQUANTIZE_PER_TENSOR, parameters(integers))
 }
 
 /// Adds the dequantized integers of a weight.
-fn integers(builder: &mut Builder<'_>, layer: &Layer, rounded: &Rounded, width: Width) -> Result<ValueId, Error> {
+fn integers(builder: &mut Builder<'_>, layer: &Layer, rounded: &Rounded, spec: WeightSpec) -> Result<ValueId, Error> {
     let Some(id) = builder.graph.constant_of(layer.weight) else {
         return Err(Error::new(ErrorKind::Verification, format!("the weight of `{}` is no constant", layer.name)));
     };
@@ -207,23 +286,48 @@ fn integers(builder: &mut Builder<'_>, layer: &Layer, rounded: &Rounded, width: 
     };
     let weight = Constant { name: name.clone(), ty: TensorType::new(ScalarType::Char, shape.clone()), data };
     let weight = builder.constant(weight);
+    let [min, max] = spec.range.map(|integer| Arg::from(i64::from(integer)));
+    let range = [min, max, Arg::DType(ScalarType::Char)];
+    if let (WeightScales::PerTensor, [scale]) = (spec.scales, rounded.scales.as_slice()) {
+        return dequantize_by_one(builder, weight, *scale, range);
+    }
     let rows = shape.get(layer.axis).and_then(Expr::as_int).unwrap_or(1);
     let groups = rounded.scales.len() as i64 / rows.max(1);
-    let (min, max) = width.range();
-    let mut args = vec![Arg::Value(weight)];
-    let range = [Arg::from(i64::from(min)), Arg::from(i64::from(max)), Arg::DType(ScalarType::Char)];
     let scale_name = format!("{name}_scale");
     if groups == 1 {
         let scales = shared(builder, &scale_name, &[rows], &rounded.scales)?;
-        args.extend([Arg::Value(scales), Arg::None, Arg::from(layer.axis as i64)]);
-        args.extend(range);
-        return builder.one(quantized_decomposed::DEQUANTIZE_PER_CHANNEL, args);
+        return dequantize_by_channel(builder, weight, scales, layer.axis, range);
     }
     let scales = shared(builder, &scale_name, &[rows, groups], &rounded.scales)?;
-    args.extend([Arg::Value(scales), Arg::None]);
+    let mut args = vec![Arg::Value(weight), Arg::Value(scales), Arg::None];
     args.extend(range);
     args.extend([Arg::from(rounded.group as i64), Arg::DType(ScalarType::Float)]);
     builder.one(quantized_decomposed::DEQUANTIZE_PER_CHANNEL_GROUP, args)
+}
+
+/// Adds a node that dequantizes integers with one scale and without a zero point.
+fn dequantize_by_one(
+    builder: &mut Builder<'_>,
+    integers: ValueId,
+    scale: f32,
+    range: [Arg; 3],
+) -> Result<ValueId, Error> {
+    let mut args = vec![Arg::Value(integers), Arg::Float(f64::from(scale)), Arg::from(0)];
+    args.extend(range);
+    builder.one(quantized_decomposed::DEQUANTIZE_PER_TENSOR, args)
+}
+
+/// Adds a node that dequantizes integers with a scale for each index of an axis and without zero points.
+fn dequantize_by_channel(
+    builder: &mut Builder<'_>,
+    integers: ValueId,
+    scales: ValueId,
+    axis: usize,
+    range: [Arg; 3],
+) -> Result<ValueId, Error> {
+    let mut args = vec![Arg::Value(integers), Arg::Value(scales), Arg::None, Arg::from(axis as i64)];
+    args.extend(range);
+    builder.one(quantized_decomposed::DEQUANTIZE_PER_CHANNEL, args)
 }
 
 /// Numbers as bytes, in shared memory.

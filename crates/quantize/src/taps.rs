@@ -8,8 +8,9 @@ use rushlight_graph::operators::aten;
 use rushlight_graph::ops::Operands;
 use rushlight_graph::{Arg, Builder, Def, Expr, Graph, Model, Op, OriginId, ValueId};
 
+use rushlight_compiler::quantization::Layer;
+
 use super::read::Reader;
-use super::sites::Layer;
 
 /// Makes a model with one method that returns some values. The first `turned` of them are returned with their channels
 /// last if they are results of convolutions, because this is how they are computed.
@@ -87,11 +88,11 @@ impl LhsSource {
     /// transposed ones.
     pub fn of(reader: Reader<'_>, layer: &Layer) -> Option<Self> {
         let node = &reader.graph.nodes[layer.node];
-        if reader.is_linear(layer) {
+        if layer.is_linear(reader.graph) {
             return Some(Self { input: layer.input, window: None });
         }
         (layer.axis == 0).then_some(())?;
-        let sizes: Vec<i64> = reader.sizes(layer).get(2..)?.iter().map(|size| *size as i64).collect();
+        let sizes: Vec<i64> = layer.sizes.get(2..)?.iter().map(|size| *size as i64).collect();
         let Op::Call(schema) = &node.op else { return None };
         let operands = Operands::new(schema, &node.args);
         let list = |name: &str| operands.ints_for(schema.position(name)?, sizes.len(), &[]).ok();

@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use rushlight_engine::{Engine, FiniteRange, finite_range, quantization_errors};
 
+use rushlight_compiler::quantization::WeightSpec;
 use rushlight_graph::{Computed, Constant, Error};
 
 use super::report::decibels;
-use super::scheme::Rounding;
+use super::settings::Rounding;
 
 /// Weights as integers with scales.
 #[derive(Clone, Debug)]
@@ -64,7 +65,7 @@ pub(super) struct Nearest {
     pub groups: Range<usize>,
     /// Consecutive weights that share a scale; the length of a row is a multiple of it.
     pub group: usize,
-    pub width: Width,
+    pub spec: WeightSpec,
 }
 
 impl Computed for Nearest {
@@ -76,7 +77,7 @@ impl Computed for Nearest {
             let count = weights.len() / self.group.max(1);
             let (these, rest) = scales.split_at_checked(count).unwrap_or_default();
             scales = rest;
-            round_into(weights, these, self.group, self.width, to);
+            round_into(weights, these, self.group, self.spec, to);
         })
     }
 
@@ -85,42 +86,25 @@ impl Computed for Nearest {
         let groups = self.groups.len().checked_div(count)?;
         let start = self.groups.start + rows.start * groups;
         let groups = start..start + rows.len() * groups;
-        let Self { group, width, .. } = *self;
-        Some(Arc::new(Self { weights: self.weights.rows(rows)?, scales: self.scales.clone(), groups, group, width }))
+        let Self { group, spec, .. } = *self;
+        Some(Arc::new(Self { weights: self.weights.rows(rows)?, scales: self.scales.clone(), groups, group, spec }))
     }
-}
-
-/// The range of the integers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Width {
-    /// From -8 to 7.
-    Four,
-    /// From -127 to 127.
-    Eight,
 }
 
 /// 1.5 * 2^23: adding it rounds to an integer, in code that compilers vectorize.
 const WHOLE: f32 = 12_582_912.0;
 
-impl Width {
-    /// Minimum and maximum integer.
-    pub const fn range(self) -> (i8, i8) {
-        match self {
-            Self::Four => (-8, 7),
-            Self::Eight => (-127, 127),
-        }
-    }
+/// Rounds to the integers of a range.
+#[derive(Clone, Copy)]
+pub(super) struct ToIntegers {
+    low: f32,
+    high: f32,
+}
 
-    pub const fn bits(self) -> u64 {
-        match self {
-            Self::Four => 4,
-            Self::Eight => 8,
-        }
-    }
-
-    fn bounds(self) -> (f32, f32) {
-        let (min, max) = self.range();
-        (f32::from(min), f32::from(max))
+impl ToIntegers {
+    pub fn of(spec: WeightSpec) -> Self {
+        let [low, high] = spec.range.map(f32::from);
+        Self { low, high }
     }
 
     /// The nearest integer within the range; ties go to the even one.
@@ -135,8 +119,7 @@ impl Width {
 
     /// The nearest integer plus [`WHOLE`].
     fn rounded(self, weight: f32, inverse: f32) -> f32 {
-        let (low, high) = self.bounds();
-        (weight * inverse).clamp(low, high) + WHOLE
+        (weight * inverse).clamp(self.low, self.high) + WHOLE
     }
 }
 
@@ -195,21 +178,22 @@ pub(super) fn round(
     engine: &Engine,
     weights: &[f32],
     group: usize,
-    width: Width,
+    spec: WeightSpec,
     rounding: Rounding,
     importance: Option<&[f32]>,
 ) -> Rounded {
-    let scales = scales(engine, weights, group, width, rounding, importance);
+    let scales = scales(engine, weights, group, spec, rounding, importance);
     let mut integers = Vec::with_capacity(weights.len());
-    round_into(weights, &scales, group, width, &mut integers);
+    round_into(weights, &scales, group, spec, &mut integers);
     Rounded { integers: Integers::held(bytemuck::cast_vec(integers)), scales: Arc::new(scales), group }
 }
 
 /// Appends the nearest integers of groups of weights.
-pub(super) fn round_into(weights: &[f32], scales: &[f32], group: usize, width: Width, to: &mut Vec<u8>) {
+pub(super) fn round_into(weights: &[f32], scales: &[f32], group: usize, spec: WeightSpec, to: &mut Vec<u8>) {
+    let to_integers = ToIntegers::of(spec);
     for (weights, scale) in weights.chunks(group.max(1)).zip(scales) {
         let inverse = 1.0 / scale;
-        to.extend(weights.iter().map(|weight| width.nearest_byte(*weight, inverse)));
+        to.extend(weights.iter().map(|weight| to_integers.nearest_byte(*weight, inverse)));
     }
 }
 
@@ -218,7 +202,7 @@ pub(super) fn scales(
     engine: &Engine,
     weights: &[f32],
     group: usize,
-    width: Width,
+    spec: WeightSpec,
     rounding: Rounding,
     importance: Option<&[f32]>,
 ) -> Vec<f32> {
@@ -228,24 +212,24 @@ pub(super) fn scales(
             let start = index * group % importance.len().max(1);
             importance.get(start..start + weights.len())
         });
-        scale_of(engine, weights, width, rounding, importance)
+        scale_of(engine, weights, spec, rounding, importance)
     };
     groups.map(scale).collect()
 }
 
-fn scale_of(engine: &Engine, weights: &[f32], width: Width, rounding: Rounding, importance: Option<&[f32]>) -> f32 {
-    let (low, high) = width.bounds();
+fn scale_of(engine: &Engine, weights: &[f32], spec: WeightSpec, rounding: Rounding, importance: Option<&[f32]>) -> f32 {
+    let [low, high] = spec.range.map(f32::from);
     let FiniteRange { min, max, .. } = finite_range(engine, weights);
     // The minimum is that of PyTorch's scales of weights; it keeps the inverse finite.
     let fits = |low: f32, high: f32| (min.min(0.0) / low).max(max.max(0.0) / high).max(f32::EPSILON);
-    let whole = fits(-high, high);
+    let whole = spec.scale(fits(-high, high));
     if rounding == Rounding::Nearest {
         return whole;
     }
     // The last entry is the scale of the full asymmetric range, which 4-bit integers have.
-    let asymmetric = if low < -high { fits(low, high) } else { whole };
+    let asymmetric = if low < -high { spec.scale(fits(low, high)) } else { whole };
     let mut scales = [asymmetric; TRIED.len() + 1];
-    scales.iter_mut().zip(TRIED).for_each(|(scale, share)| *scale = whole * share);
+    scales.iter_mut().zip(TRIED).for_each(|(scale, share)| *scale = spec.scale(whole * share));
     let errors = quantization_errors(engine, scales, [low, high], weights, importance);
     let tried = errors.into_iter().zip(scales);
     tried.reduce(|best, tried| if tried.0 < best.0 { tried } else { best }).map_or(whole, |(_, scale)| scale)
@@ -262,10 +246,10 @@ mod tests {
     fn groups_have_scales_of_their_own() {
         let engine = Engine::new(1);
         let weights = [1.0, -0.5, 0.25, 0.0, 100.0, -100.0, 50.0, 3.0];
-        let Rounded { integers, scales, .. } = round(&engine, &weights, 4, Width::Eight, Rounding::Nearest, None);
+        let Rounded { integers, scales, .. } = round(&engine, &weights, 4, WeightSpec::INT8, Rounding::Nearest, None);
         assert_eq!(*scales, [1.0 / 127.0, 100.0 / 127.0]);
         assert_eq!(*integers.read().unwrap(), [127, -64, 32, 0, 127, -127, 64, 4]);
-        let zeros = round(&engine, &[0.0; 4], 2, Width::Four, Rounding::SquaredError, None);
+        let zeros = round(&engine, &[0.0; 4], 2, WeightSpec::INT4, Rounding::SquaredError, None);
         assert!(*zeros.integers.read().unwrap() == [0; 4] && zeros.scales.iter().all(|scale| *scale > 0.0));
     }
 
@@ -280,14 +264,14 @@ mod tests {
                 even * even * even
             })
             .collect();
-        for width in [Width::Four, Width::Eight] {
+        for spec in [WeightSpec::INT4, WeightSpec::INT8] {
             let error = |rounding| -> f32 {
-                let rounded = round(&engine, &weights, 32, width, rounding, None);
+                let rounded = round(&engine, &weights, 32, spec, rounding, None);
                 weights.iter().enumerate().map(|(at, weight)| (rounded.number(at) - weight).powi(2)).sum()
             };
             let (nearest, least) = (error(Rounding::Nearest), error(Rounding::SquaredError));
-            assert!(least <= nearest, "{width:?}: {least} {nearest}");
-            assert!(width == Width::Eight || least < nearest * 0.95, "{least} {nearest}");
+            assert!(least <= nearest, "{spec:?}: {least} {nearest}");
+            assert!(spec == WeightSpec::INT8 || least < nearest * 0.95, "{least} {nearest}");
         }
     }
 
@@ -297,7 +281,7 @@ mod tests {
         let weights: Vec<f32> = (0..32).map(|at| (at as f32 * 0.7).sin() * if at == 5 { 9.0 } else { 1.0 }).collect();
         let importance: Vec<f32> = (0..32).map(|at| if at == 5 { 0.0 } else { 1.0 }).collect();
         let error = |importance: Option<&[f32]>| -> f32 {
-            let rounded = round(&engine, &weights, 32, Width::Four, Rounding::SquaredError, importance);
+            let rounded = round(&engine, &weights, 32, WeightSpec::INT4, Rounding::SquaredError, importance);
             (0..32).filter(|at| *at != 5).map(|at| (rounded.number(at) - weights[at]).powi(2)).sum()
         };
         assert!(error(Some(&importance)) < error(None) * 0.8);
@@ -311,11 +295,11 @@ mod tests {
         let bytes: Vec<u8> = weights.iter().flat_map(|weight| weight.to_le_bytes()).collect();
         let constant =
             Constant::dense("w", TensorType::of(ScalarType::Float, &[rows as i64, k as i64]), bytes).unwrap();
-        for (width, group) in [(Width::Four, 32), (Width::Eight, k)] {
-            let held = round(&engine, &weights, group, width, Rounding::SquaredError, None);
+        for (spec, group) in [(WeightSpec::INT4, 32), (WeightSpec::INT8, k)] {
+            let held = round(&engine, &weights, group, spec, Rounding::SquaredError, None);
             let integers = held.integers.read().unwrap();
             let (scales, groups) = (held.scales, 0..rows * k / group);
-            let nearest = Nearest { weights: constant.clone(), scales, groups, group, width };
+            let nearest = Nearest { weights: constant.clone(), scales, groups, group, spec };
             let mut part = Vec::new();
             nearest.rows(7..31).unwrap().compute(&mut part).unwrap();
             assert_eq!(bytemuck::cast_slice::<u8, i8>(&part), &integers[7 * k..31 * k]);

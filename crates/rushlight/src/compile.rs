@@ -137,8 +137,10 @@ impl Compiler {
         self
     }
 
-    /// Quantizes convolutions and linear layers, without PyTorch. Backends with integer kernels run them in integers.
-    /// Without such a backend weights are smaller, and the runtime's operators dequantize them at each call.
+    /// Quantizes convolutions and linear layers, without PyTorch. The first backend with a
+    /// [quantizer](rushlight_compiler::partition::Backend::quantizer) decides how; by default the CPU backend. Backends with
+    /// integer kernels run the layers in integers. Without such a backend weights are smaller, and the runtime's operators
+    /// dequantize them at each call.
     #[cfg(feature = "backends")]
     #[must_use]
     pub fn quantize(mut self, quantization: Quantization) -> Self {
@@ -244,7 +246,9 @@ impl Compiler {
         #[cfg(feature = "backends")]
         let quantization = self
             .quantization
-            .map(|quantization| quantization.apply(&mut model, &programs, &self.options.progress))
+            .map(|quantization| {
+                quantization.apply(&mut model, &programs, &self.options.backends, &self.options.progress)
+            })
             .transpose()?;
         // Read after the quantization, which runs programs of the model.
         let tokenizer = match (&self.tokenizer, language_model) {

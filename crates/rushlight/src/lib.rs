@@ -321,7 +321,7 @@ pub mod compiler {
     #[cfg(feature = "pt2")]
     pub use rushlight_compiler::compile_pt2;
     pub use rushlight_compiler::{
-        CompileOptions, Compiled, ConstantResult, compile, compile_pte, debug_map, partition, passes,
+        CompileOptions, Compiled, ConstantResult, compile, compile_pte, debug_map, partition, passes, quantization,
     };
 
     /// Options of the program's file.

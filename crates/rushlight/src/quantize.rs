@@ -4,24 +4,25 @@
 use std::sync::Arc;
 
 use rushlight_compiler::emit::{EmitOptions, emit};
+use rushlight_compiler::partition::Backend;
 use rushlight_compiler::{CompileOptions, Stage, advance};
 use rushlight_engine::Engine;
 use rushlight_format::ScalarType;
 use rushlight_format::signature::{self, SIGNATURE_KEY, Signature, Structure};
-use rushlight_graph::quantization::LayerShape;
 use rushlight_graph::{self as graph, Bytes, Model, Progress};
-use rushlight_quantize::{Calibration, PackedBytes, See, Seen, Settings, Shown, quantize};
+use rushlight_quantize::{Calibration, See, Seen, Settings, Shown, quantize};
 use rushlight_runtime::{Code, Execution, Input, Output, Outputs, TensorView};
 
 use crate::atomic::unwritable;
-use crate::backends::{self, BackendInfo, BackendSpec, Destination, Host, QuantizedKernels};
+use crate::backends::{self, BackendInfo, BackendSpec, Destination, Host};
 use crate::error::Error;
 use crate::exported::example_inputs;
 use crate::module::Module;
 use crate::tensor::{Tensor, Value};
 
+pub use rushlight_compiler::quantization::Scheme;
 pub use rushlight_quantize::{
-    Decibels, Inputs, LOW_SNR, LayerReport, Observer, OutputReport, Report as QuantizationReport, Rounding, Scheme,
+    Decibels, Inputs, LOW_SNR, LayerReport, Observer, OutputReport, Report as QuantizationReport, Rounding,
 };
 
 /// Settings of a model's quantization, with its calibration inputs.
@@ -88,12 +89,13 @@ impl Quantization {
         self
     }
 
-    /// Quantizes a model whose methods were read from these files. The outputs of a method without calibration inputs
-    /// are compared on the inputs that it was exported with.
+    /// Quantizes a model whose methods were read from these files, by the policy of the first of the backends that has one. The
+    /// outputs of a method without calibration inputs are compared on the inputs that it was exported with.
     pub(crate) fn apply(
         &self,
         model: &mut Model,
         files: &[(&str, Bytes)],
+        targets: &[Box<dyn Backend>],
         progress: &Progress,
     ) -> Result<QuantizationReport, Error> {
         if let Some((method, _)) = self.samples.iter().find(|(method, _)| !model.methods.contains_key(method)) {
@@ -105,19 +107,21 @@ impl Quantization {
         let without = files.iter().filter(|(method, _)| Runs::of(&self.samples, method).next().is_none());
         let example = |(method, bytes): &(&str, Bytes)| Some(((*method).to_owned(), vec![example_inputs(bytes)?]));
         let examples: Vec<_> = without.filter_map(example).collect();
-        let (backend, kernels) = backends::quantizing()
-            .ok_or_else(|| Error::new(Code::NotSupported, "no backend of this build computes in integers"))?;
+        let none = || Error::new(Code::NotSupported, "no backend of this build computes in integers");
+        let (backend, calibrating) = backends::calibrating().ok_or_else(none)?;
         let host = Host::default();
-        let engine = (kernels.engine)(&host)?;
+        let engine = (calibrating.engine)(&host)?;
         let exact = BackendSpec::of(backend);
-        let options = (kernels.rough)(&engine).iter();
+        let options = (calibrating.rough)(&engine).iter();
         let rough = options.copied().try_fold(exact.clone(), |spec, (name, value)| spec.option(name, value))?;
+        // Nodes that no backend claims run on the operators of the runtime, which compute with all integers.
+        let own = exact.make(&Destination::default())?;
+        let quantizer = targets.iter().chain(&own).find_map(|backend| backend.quantizer()).ok_or_else(none)?;
         let (samples, examples) = (&self.samples, &examples);
-        let mut runs =
-            Runs { samples, examples, host, engine, progress, backend, kernels, exact, rough, failure: None };
+        let mut runs = Runs { samples, examples, host, engine, progress, backend, exact, rough, failure: None };
         let settings = Settings { progress: progress.clone(), ..self.settings.clone() };
         // The error of this crate has more detail than the compiler's.
-        quantize(model, &settings, &mut runs).map_err(|error| runs.failure.unwrap_or_else(|| error.into()))
+        quantize(model, quantizer, &settings, &mut runs).map_err(|error| runs.failure.unwrap_or_else(|| error.into()))
     }
 }
 
@@ -131,7 +135,6 @@ struct Runs<'a> {
     engine: Arc<Engine>,
     progress: &'a Progress,
     backend: &'static BackendInfo,
-    kernels: &'static QuantizedKernels,
     /// The backend with its defaults, and with faster options for runs that need less precision.
     exact: BackendSpec,
     rough: BackendSpec,
@@ -155,10 +158,6 @@ impl<'a> Runs<'a> {
 impl Calibration for Runs<'_> {
     fn engine(&self) -> Arc<Engine> {
         self.engine.clone()
-    }
-
-    fn packed_bytes(&self, layer: &LayerShape<'_>) -> Option<PackedBytes> {
-        (self.kernels.packed_bytes)(layer)
     }
 
     fn samples(&self, method: &str, of: Inputs) -> usize {

@@ -34,6 +34,7 @@ pub use rushlight_runtime::{OptionSpec, OptionValue};
 pub use tags::PartOption;
 
 use crate::passes::composites::Composites;
+use crate::quantization::Quantizer;
 
 use claims::ClaimedNodes;
 use extract::{Cut, Replacement};
@@ -105,6 +106,12 @@ pub trait Backend: fmt::Debug + Send {
     /// name for it (`cortex_m::quantized_add.out`).
     fn operators(&self) -> &'static [&'static str] {
         &[]
+    }
+
+    /// Returns the policy by which models are quantized for the backend; `None` if it has none. The policy of the first backend
+    /// that has one is used.
+    fn quantizer(&self) -> Option<&dyn Quantizer> {
+        None
     }
 
     /// Compiles a part of a method: the nodes that the backend claimed, in the form in which they were shown.

@@ -143,7 +143,7 @@ fn a_quantized_model_takes_adapters_too() {
     let expected: Vec<f32> = serde_json::from_value(sample["logits"].clone()).unwrap();
     let options = LanguageModelOptions { lora_rank: Some(RANK), ..LanguageModelOptions::default() };
     let compiler = Compiler::new().language_model(folder("decoders/llama"), options).backend("cpu");
-    let program = compiler.quantize(Quantization::new(Scheme::Int8Weight)).compile().unwrap();
+    let program = compiler.quantize(Quantization::new(Scheme::INT8_WEIGHT)).compile().unwrap();
     let bytes = program.to_bytes().unwrap();
     let module = Module::builder().lower("off").load_bytes(&bytes).unwrap();
     let [plain, adapted] = ["forward", "forward_lora"].map(|method| module.meta(method).unwrap());

@@ -74,22 +74,22 @@ fn logits_of_a_batch_are_those_of_single_calls() {
         float("olmo2"),
         // Mixtures of experts.
         float("qwen3-moe"),
-        ("mixtral", Some(Scheme::FourBitDynamic), KvCache::F32),
+        ("mixtral", Some(Scheme::FOUR_BIT_DYNAMIC), KvCache::F32),
         ("llama", None, KvCache::Int8),
         ("llama", None, KvCache::F16),
         ("qwen3", None, KvCache::Bf16),
-        ("llama", Some(Scheme::FourBitDynamic), KvCache::Int4),
-        ("llama", Some(Scheme::Int8Dynamic), KvCache::F32),
-        ("qwen3", Some(Scheme::Int8Weight), KvCache::F32),
-        ("qwen3", Some(Scheme::Int4), KvCache::F32),
-        ("qwen3", Some(Scheme::FourBitDynamic), KvCache::Int8),
+        ("llama", Some(Scheme::FOUR_BIT_DYNAMIC), KvCache::Int4),
+        ("llama", Some(Scheme::INT8_DYNAMIC), KvCache::F32),
+        ("qwen3", Some(Scheme::INT8_WEIGHT), KvCache::F32),
+        ("qwen3", Some(Scheme::INT4), KvCache::F32),
+        ("qwen3", Some(Scheme::FOUR_BIT_DYNAMIC), KvCache::Int8),
     ];
     for (name, scheme, cache) in cases {
         let mut model = model(name, scheme, cache, "cpu");
         let difference = difference(&mut model, 5);
         // The rounding of sums. Phi-3's random weights amplify it: chunks of a prompt and single tokens differ by 3e-6 there.
         // Where rows are rounded to 16 bits, such a difference moves some elements by a step, of 3e-5 of the largest of a row.
-        let most = if matches!(scheme, Some(Scheme::Int4 | Scheme::Int8Weight)) { 1e-4 } else { 2e-5 };
+        let most = if matches!(scheme, Some(Scheme::INT4 | Scheme::INT8_WEIGHT)) { 1e-4 } else { 2e-5 };
         assert!(difference <= most, "{name}, {scheme:?}, {cache:?}: {difference:e}");
     }
 }

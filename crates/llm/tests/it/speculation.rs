@@ -357,13 +357,13 @@ fn drafts_that_cannot_be_are_errors() {
 fn logits_of_several_tokens_are_those_of_one_up_to_rounding() {
     let tokens: Vec<u32> = (3..20).collect();
     let (before, after) = tokens.split_at(8);
-    for scheme in [None, Some(Scheme::Int4), Some(Scheme::Int8Weight), Some(Scheme::FourBitDynamic)] {
+    for scheme in [None, Some(Scheme::INT4), Some(Scheme::INT8_WEIGHT), Some(Scheme::FOUR_BIT_DYNAMIC)] {
         let mut model = quantized(folder("decoders/llama"), CONTEXT, true, "cpu", scheme);
         let mut session = model.session().unwrap();
         session.prefill(&mut model, before).unwrap();
         // If rows are rounded to 16 bits, another order of sums moves some elements by one step of 3e-5 of a row's
         // maximum.
-        let most = if matches!(scheme, Some(Scheme::Int4 | Scheme::Int8Weight)) { 1e-4 } else { 2e-6 };
+        let most = if matches!(scheme, Some(Scheme::INT4 | Scheme::INT8_WEIGHT)) { 1e-4 } else { 2e-6 };
         let one: Vec<Vec<f32>> =
             after.iter().map(|token| session.prefill(&mut model, &[*token]).unwrap().to_vec()).collect();
         for len in 2..=after.len() {

@@ -4,15 +4,11 @@
 use rushlight_compiler::partition;
 #[cfg(feature = "cpu-compile")]
 use rushlight_cpu_compile::{Cpu, Keys};
-#[cfg(all(feature = "pt2", feature = "backends", feature = "cpu-compile"))]
-use rushlight_graph::quantization::LayerShape;
-#[cfg(all(feature = "pt2", feature = "backends", feature = "cpu-compile"))]
-use rushlight_quantize::PackedBytes;
 
+#[cfg(all(feature = "pt2", feature = "backends", feature = "cpu-compile"))]
+use super::Calibrating;
 #[cfg(feature = "cpu-compile")]
 use super::Destination;
-#[cfg(all(feature = "pt2", feature = "backends", feature = "cpu-compile"))]
-use super::QuantizedKernels;
 use super::{BackendInfo, Halves};
 #[cfg(feature = "backends")]
 pub use engine::chosen_isa;
@@ -30,9 +26,9 @@ pub(super) const CPU: BackendInfo = BackendInfo {
         #[cfg(all(feature = "backends", not(feature = "cpu")))]
         run: None,
         #[cfg(all(feature = "pt2", feature = "backends", feature = "cpu-compile"))]
-        quantized: Some(QuantizedKernels { packed_bytes, rough, engine: engine::of }),
+        calibrating: Some(Calibrating { rough, engine: engine::of }),
         #[cfg(all(feature = "pt2", feature = "backends", not(feature = "cpu-compile")))]
-        quantized: None,
+        calibrating: None,
     }),
 };
 
@@ -40,12 +36,6 @@ pub(super) const CPU: BackendInfo = BackendInfo {
 fn compile(destination: &Destination) -> Box<dyn partition::Backend> {
     let keys = if destination.in_memory { Keys::Place } else { Keys::Content };
     Box::new(Cpu { threads: destination.threads, keys, packs_late: destination.is_file, ..Cpu::default() })
-}
-
-#[cfg(all(feature = "pt2", feature = "backends", feature = "cpu-compile"))]
-fn packed_bytes(layer: &LayerShape<'_>) -> Option<PackedBytes> {
-    let (integers, floats) = rushlight_cpu_compile::packed_bytes(layer);
-    rushlight_cpu_compile::has_kernel(layer).then_some(PackedBytes { integers, floats })
 }
 
 /// Only where processors multiply pairs of bf16 is it faster.

@@ -27,10 +27,6 @@ use rushlight_compiler::front::payload::IMPORTERS;
 use rushlight_compiler::partition::{Backend, OptionSpec, PORTABLE};
 #[cfg(all(feature = "pt2", feature = "backends"))]
 use rushlight_engine::Engine;
-#[cfg(all(feature = "pt2", feature = "backends"))]
-use rushlight_graph::quantization::LayerShape;
-#[cfg(all(feature = "pt2", feature = "backends"))]
-use rushlight_quantize::PackedBytes;
 #[cfg(feature = "backends")]
 use rushlight_runtime::OptionSpec as RunOption;
 
@@ -67,7 +63,7 @@ struct Halves {
     #[cfg(feature = "backends")]
     run: Option<RunHalf>,
     #[cfg(all(feature = "pt2", feature = "backends"))]
-    quantized: Option<QuantizedKernels>,
+    calibrating: Option<Calibrating>,
 }
 
 /// The constructor of a run-time half, and data that is known without it.
@@ -115,11 +111,9 @@ pub(crate) struct Destination {
     pub is_file: bool,
 }
 
-/// The functions with which quantization plans for a backend with integer kernels.
+/// The functions by which a backend runs the programs of a calibration.
 #[cfg(all(feature = "pt2", feature = "backends"))]
-pub(crate) struct QuantizedKernels {
-    /// Returns the bytes of the packed weights of a layer; `None` if there is no kernel for it.
-    pub packed_bytes: fn(&LayerShape<'_>) -> Option<PackedBytes>,
+pub(crate) struct Calibrating {
     /// Returns options with which calibration runs faster on this host, at a lower precision.
     pub rough: fn(&Engine) -> &'static [(&'static str, &'static str)],
     /// Returns the engine with which integer weights are chosen.
@@ -207,10 +201,10 @@ pub(crate) fn compiling() -> impl Iterator<Item = &'static BackendInfo> {
     run_halves().map(|(backend, _)| backend).filter(compiles)
 }
 
-/// The backend that quantization targets, and its functions for that.
+/// The backend that runs the programs of calibrations, and its functions for that.
 #[cfg(all(feature = "pt2", feature = "backends"))]
-pub(crate) fn quantizing() -> Option<(&'static BackendInfo, &'static QuantizedKernels)> {
-    TABLE.iter().find_map(|backend| Some((backend, backend.halves.as_ref()?.quantized.as_ref()?)))
+pub(crate) fn calibrating() -> Option<(&'static BackendInfo, &'static Calibrating)> {
+    TABLE.iter().find_map(|backend| Some((backend, backend.halves.as_ref()?.calibrating.as_ref()?)))
 }
 
 /// The backends that this build runs, with their run-time halves.

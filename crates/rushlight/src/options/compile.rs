@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
+#[cfg(feature = "backends")]
+use rushlight_compiler::quantization::Scheme;
 #[cfg(feature = "llm")]
 use rushlight_decoders::{Options as LanguageModelOptions, Output};
-#[cfg(feature = "backends")]
-use rushlight_quantize::Scheme;
 
 use super::{Field, OptionError, OptionSpec, Options};
 use crate::compile::Compiler;
@@ -63,7 +63,7 @@ static TABLE: &[OptionSpec<CompilerOptions>] = &[
     #[cfg(feature = "backends")]
     OptionSpec::new(
         "quantize",
-        Field::Choice(|| Scheme::ALL.map(Scheme::name).to_vec(), |options| &mut options.quantize),
+        Field::Choice(|| Scheme::ALL.map(|scheme| scheme.name).to_vec(), |options| &mut options.quantize),
         "SCHEME",
         "Quantize layers; schemes that need a calibration use the inputs that the export recorded, if no others are given",
     ),

@@ -47,7 +47,7 @@ fn every_observer_and_rounding_knows_the_digits() {
     for observer in Observer::ALL {
         for rounding in Rounding::ALL {
             let quantization =
-                Quantization::new(Scheme::Int8).observer(observer).rounding(rounding).calibrate("forward", digits());
+                Quantization::new(Scheme::INT8).observer(observer).rounding(rounding).calibrate("forward", digits());
             let program = compile(quantization).expect("a quantized model");
             let report = program.quantization().expect("a report");
             assert_eq!((report.layers.len(), report.quantized(), report.samples), (3, 3, 10));
@@ -75,7 +75,7 @@ fn layers_stay_floats_by_name_or_for_a_budget() {
         let layers = &program.quantization().expect("a report").layers;
         layers.iter().filter(|layer| layer.kept.is_some()).map(|layer| layer.name.clone()).collect()
     };
-    let int8 = || Quantization::new(Scheme::Int8).calibrate("forward", digits());
+    let int8 = || Quantization::new(Scheme::INT8).calibrate("forward", digits());
     assert_eq!(kept(&compile(int8().keep("conv*")).expect("a model")).len(), 2);
     assert_eq!(kept(&compile(int8().keep("classifier")).expect("a model")), ["classifier"]);
     let all = compile(int8()).expect("a model");
@@ -93,7 +93,7 @@ fn layers_stay_floats_by_name_or_for_a_budget() {
 #[test]
 fn schemes_without_inputs_need_none() {
     // The model has two convolutions and a linear layer.
-    for (scheme, layers) in [(Scheme::Int8Dynamic, 3), (Scheme::Int8Weight, 1)] {
+    for (scheme, layers) in [(Scheme::INT8_DYNAMIC, 3), (Scheme::INT8_WEIGHT, 1)] {
         let program = compile(Quantization::new(scheme)).expect("a model");
         let report = program.quantization().expect("a report");
         assert_eq!((report.quantized(), report.samples), (layers, 0), "{report}");
@@ -115,7 +115,7 @@ fn scales_follow_inputs_however_small_they_are() {
             vec![Value::Tensor(Tensor::of(&[1, 1, 8, 8], &image).expect("an image"))]
         };
         let samples: Vec<_> = digits().into_iter().map(scaled).collect();
-        let program = compile(Quantization::new(Scheme::Int8).observer(Observer::MinMax).calibrate("forward", samples));
+        let program = compile(Quantization::new(Scheme::INT8).observer(Observer::MinMax).calibrate("forward", samples));
         let report = program.expect("a model").quantization().expect("a report").clone();
         report.layers.iter().find(|layer| layer.name == "conv1").and_then(|layer| layer.range).expect("a range").1
     };
@@ -128,14 +128,14 @@ fn scales_follow_inputs_however_small_they_are() {
 
 #[test]
 fn outputs_that_are_mostly_noise_are_warned_of() {
-    let fine = compile(Quantization::new(Scheme::Int8).calibrate("forward", digits())).expect("a model");
+    let fine = compile(Quantization::new(Scheme::INT8).calibrate("forward", digits())).expect("a model");
     let report = fine.quantization().expect("a report");
     assert!(report.warnings.is_empty() && report.compared_on == Some(Inputs::Calibration), "{report}");
     // A running average that begins with a dark image clips most of the others.
     let quantization = || {
         let dark = vec![Value::Tensor(Tensor::of(&[1, 1, 8, 8], &[1e-3f32; 64]).expect("an image"))];
         let samples = [dark].into_iter().chain(digits()).collect();
-        Quantization::new(Scheme::Int8).observer(Observer::Average).calibrate("forward", samples)
+        Quantization::new(Scheme::INT8).observer(Observer::Average).calibrate("forward", samples)
     };
     let noisy = compile(quantization()).expect("a model");
     let report = noisy.quantization().expect("a report");
@@ -153,7 +153,7 @@ fn outputs_that_are_mostly_noise_are_warned_of() {
 
 #[test]
 fn patterns_that_no_module_fits_are_errors() {
-    let int8 = || Quantization::new(Scheme::Int8Dynamic);
+    let int8 = || Quantization::new(Scheme::INT8_DYNAMIC);
     for (pattern, near) in [("nothing*", "`"), ("clasifier", "`classifier`"), ("Conv1", "`conv1`")] {
         let error = compile(int8().keep("conv2").keep(pattern)).unwrap_err();
         assert_eq!(
@@ -180,7 +180,7 @@ fn no_scheme_makes_a_file_larger() {
             compiler
         };
         let floats = compiler().compile().and_then(|program| program.size()).expect("a size");
-        for scheme in [Scheme::Int8Dynamic, Scheme::Int8Weight, Scheme::FourBitDynamic, Scheme::Int4] {
+        for scheme in [Scheme::INT8_DYNAMIC, Scheme::INT8_WEIGHT, Scheme::FOUR_BIT_DYNAMIC, Scheme::INT4] {
             match compiler().quantize(Quantization::new(scheme)).compile() {
                 Ok(program) => {
                     let size = program.size().expect("a size");
@@ -218,7 +218,7 @@ fn tables_of_embeddings_become_integers() {
     let floats = run(&compile(None, "cpu").expect("a model"));
     for (bits, said) in [(8, "f32, rows of 8 bits"), (4, "f32, rows of 8 bits")] {
         // Rows of four numbers have no groups of 32, and stay at 8 bits.
-        let quantization = || Quantization::new(Scheme::Int8Weight).embeddings(bits);
+        let quantization = || Quantization::new(Scheme::INT8_WEIGHT).embeddings(bits);
         let program = compile(Some(quantization()), "cpu").expect("a quantized model");
         let report = program.quantization().expect("a report");
         let table = report.layers.iter().find(|layer| layer.op == aten::EMBEDDING).expect("a table");
@@ -231,7 +231,7 @@ fn tables_of_embeddings_become_integers() {
         let portable = run(&compile(Some(quantization()), "portable").expect("a quantized model"));
         assert!(ratio(&portable, &got) > 100.0, "{portable:?} {got:?}");
     }
-    let kept = compile(Some(Quantization::new(Scheme::Int8Weight).embeddings(8).keep("embedding")), "cpu");
+    let kept = compile(Some(Quantization::new(Scheme::INT8_WEIGHT).embeddings(8).keep("embedding")), "cpu");
     let kept = kept.expect("a quantized model");
     assert!(kept.quantization().is_some_and(|report| report.layers.iter().all(|layer| layer.name != "embedding")));
     let sample = || {
@@ -241,7 +241,7 @@ fn tables_of_embeddings_become_integers() {
         ]
     };
     let budget = |least: f64| {
-        let quantization = Quantization::new(Scheme::Int8Weight).embeddings(8).min_snr(least);
+        let quantization = Quantization::new(Scheme::INT8_WEIGHT).embeddings(8).min_snr(least);
         let program = compile(Some(quantization.calibrate("forward", vec![sample()])), "cpu").expect("a model");
         let report = program.quantization().expect("a report");
         let kept =
@@ -251,31 +251,31 @@ fn tables_of_embeddings_become_integers() {
     assert_eq!(budget(20.0).0, 0);
     let (kept, reached) = budget(200.0);
     assert!(kept >= 2 && reached > 100.0, "{kept} {reached}");
-    let five = compile(Some(Quantization::new(Scheme::Int8Weight).embeddings(5)), "cpu").unwrap_err();
+    let five = compile(Some(Quantization::new(Scheme::INT8_WEIGHT).embeddings(5)), "cpu").unwrap_err();
     assert_eq!((five.what_came(), five.code()), (Some("5"), Code::NotSupported), "{five}");
 }
 
 #[test]
 fn what_cannot_be_quantized_is_said() {
-    let none = compile(Quantization::new(Scheme::Int8)).unwrap_err();
+    let none = compile(Quantization::new(Scheme::INT8)).unwrap_err();
     assert_eq!(none.code(), Code::InvalidArgument, "{none}");
     assert!(none.message().contains("scales of activations"), "{none}");
-    let gptq = compile(Quantization::new(Scheme::Int4).rounding(Rounding::Gptq)).unwrap_err();
+    let gptq = compile(Quantization::new(Scheme::INT4).rounding(Rounding::Gptq)).unwrap_err();
     assert!(gptq.message().contains("GPTQ"), "{gptq}");
-    let nothing = compile(Quantization::new(Scheme::Int4).keep("*")).unwrap_err();
+    let nothing = compile(Quantization::new(Scheme::INT4).keep("*")).unwrap_err();
     assert_eq!(nothing.code(), Code::NotSupported, "{nothing}");
     assert!(nothing.message().contains("int4"), "{nothing}");
-    let method = compile(Quantization::new(Scheme::Int8).calibrate("encode", digits())).unwrap_err();
+    let method = compile(Quantization::new(Scheme::INT8).calibrate("encode", digits())).unwrap_err();
     assert_eq!(method.what_came(), Some("`encode`"));
     let sample = |sizes: &[usize], number: f32| {
         let numbers = vec![number; sizes.iter().product()];
         vec![vec![Value::Tensor(Tensor::of(sizes, &numbers).expect("a tensor"))]]
     };
-    let shape = compile(Quantization::new(Scheme::Int8).calibrate("forward", sample(&[1, 1, 9, 9], 0.0))).unwrap_err();
+    let shape = compile(Quantization::new(Scheme::INT8).calibrate("forward", sample(&[1, 1, 9, 9], 0.0))).unwrap_err();
     assert!(shape.location().is_some_and(|site| site.contains("input 0 of the calibration")), "{shape}");
     let wild =
-        compile(Quantization::new(Scheme::Int8).calibrate("forward", sample(&[1, 1, 8, 8], f32::NAN))).unwrap_err();
+        compile(Quantization::new(Scheme::INT8).calibrate("forward", sample(&[1, 1, 8, 8], f32::NAN))).unwrap_err();
     assert!(wild.message().contains("NaN or infinite"), "{wild}");
-    let missing = compile(Quantization::new(Scheme::Int8).calibrate("forward", vec![Vec::new()])).unwrap_err();
+    let missing = compile(Quantization::new(Scheme::INT8).calibrate("forward", vec![Vec::new()])).unwrap_err();
     assert!(missing.location().is_some_and(|site| site.contains("input 0")), "{missing}");
 }

@@ -308,7 +308,7 @@ fn models_are_quantized_in_every_scheme() {
         for scheme in Scheme::ALL {
             let mut is_refused = Vec::new();
             for (form, label) in ["exported", "decomposed"].iter().enumerate() {
-                let name = format!("{} {label} {}", recording.name, scheme.name());
+                let name = format!("{} {label} {}", recording.name, scheme.name);
                 match quantize_and_run(recording, form, scheme) {
                     Ok(Quantized::Calls(count)) => {
                         (programs, calls) = (programs + 1, calls + count);
@@ -325,7 +325,7 @@ fn models_are_quantized_in_every_scheme() {
             if let [one, other] = is_refused[..]
                 && one != other
             {
-                failures.push(format!("{} {}: only one form has layers", recording.name, scheme.name()));
+                failures.push(format!("{} {}: only one form has layers", recording.name, scheme.name));
             }
         }
     }

@@ -191,7 +191,7 @@ fn blocks_in_gguf_files_are_quantized_again() {
     let options =
         LanguageModelOptions { max_context_len: Some(80), max_seq_len: Some(8), ..LanguageModelOptions::default() };
     let (path, _) = &files_of_blocks()[0];
-    let quantization = Quantization::new(Scheme::Int8Weight).embeddings(8);
+    let quantization = Quantization::new(Scheme::INT8_WEIGHT).embeddings(8);
     let compiler = Compiler::new().language_model(path, options).backend("cpu").quantize(quantization);
     let program = compiler.compile().unwrap();
     let entries = &program.compiled().report.entries;
@@ -256,7 +256,7 @@ fn caches_agree_with_transformers_on_the_cpu_back_end() {
 #[test]
 fn decoders_are_quantized() {
     // Random weights lose more precision than trained ones.
-    for (scheme, limit) in [(Scheme::Int8Weight, 0.1), (Scheme::FourBitDynamic, 0.8)] {
+    for (scheme, limit) in [(Scheme::INT8_WEIGHT, 0.1), (Scheme::FOUR_BIT_DYNAMIC, 0.8)] {
         for name in ["llama-3.2", "gemma3", "phi3", "lfm2", "mixtral", "qwen2-moe", "qwen3.5"] {
             let path = folder().join(name);
             let expected: Json = serde_json::from_slice(&fs::read(path.join("expected.json")).unwrap()).unwrap();
@@ -272,8 +272,8 @@ fn decoders_are_quantized() {
             assert!(report.quantized() > 8, "{name}: {} layers", report.quantized());
             let mut module = Module::builder().lower("off").load_bytes(&program.to_bytes().unwrap()).unwrap();
             let off = deviation(&logits(&mut module, &tokens(&expected["prompt"]), 0), &numbers(&expected["logits"]));
-            println!("{name} {}: {off:.1e}", scheme.name());
-            assert!(off < limit, "{name} {}: {off}", scheme.name());
+            println!("{name} {}: {off:.1e}", scheme.name);
+            assert!(off < limit, "{name} {}: {off}", scheme.name);
         }
     }
 }

@@ -43,6 +43,7 @@ mod legalize;
 mod lower;
 mod plan;
 mod precision;
+mod quantizer;
 mod select;
 mod settings;
 mod storage;
@@ -53,6 +54,7 @@ use std::collections::hash_map::Entry;
 use std::num::NonZeroUsize;
 
 use rushlight_compiler::partition::{Backend, Canonical, Claims, Compiled, OptionSpec, OptionValue, Part, Payload};
+use rushlight_compiler::quantization::Quantizer;
 use rushlight_graph::{Error, ErrorKind, NodeId, OriginId, State};
 use rustc_hash::FxHashMap;
 
@@ -60,8 +62,8 @@ use rushlight_cpu_payload::{CPU_BACKEND, CpuProgram};
 
 pub use legalize::passes;
 pub use precision::Precision;
+pub use quantizer::CpuQuantizer;
 pub use settings::Keys;
-pub use weights::int8::{has_kernel, packed_bytes};
 
 use lower::{Lowered, Rank};
 use settings::Settings;
@@ -131,6 +133,10 @@ impl Backend for Cpu {
     fn owns_state(&self, state: &State) -> bool {
         let is_fixed = state.ty.shape.iter().all(|size| size.as_int().is_some());
         is_fixed && storage::initial_bits(state).is_some()
+    }
+
+    fn quantizer(&self) -> Option<&dyn Quantizer> {
+        Some(&CpuQuantizer)
     }
 
     fn claim(&self, canonical: &Canonical<'_>, claims: &mut Claims) -> Result<(), Error> {

@@ -1,61 +1,48 @@
-//! Quantization schemes, observers and rounding.
+//! The settings of a quantization.
 
+use std::num::NonZeroUsize;
+use std::str::FromStr;
+
+use rushlight_compiler::quantization::Scheme;
+use rushlight_graph::{Error, Progress};
 use serde::{Serialize, Serializer};
 
-use rushlight_graph::Error;
-
-/// The quantization of convolutions and linear layers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Scheme {
-    /// 8-bit weights and activations. Scales of activations are chosen from the inputs of a calibration, and the
-    /// operators between layers are computed in integers too.
-    #[default]
-    Int8,
-    /// 8-bit weights with a scale per channel, and 8-bit activations with scales that are chosen at run time. A linear
-    /// layer has a scale for each row of its input, a convolution one for its whole input.
-    Int8Dynamic,
-    /// Like `Int8Dynamic`, for linear layers only, with 4-bit weights in groups.
-    FourBitDynamic,
-    /// Linear layers: 4-bit weights in groups, activations in floats.
-    Int4,
-    /// Linear layers: 8-bit weights with a scale per channel, activations in floats.
-    Int8Weight,
+/// Settings of a quantization.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub scheme: Scheme,
+    pub observer: Observer,
+    pub rounding: Rounding,
+    /// Bits of the tables of embeddings, 4 or 8; they stay floats if `None`.
+    pub embedding_bits: Option<u32>,
+    /// Patterns of the names of modules whose layers stay floats; `*` matches any text. A name also stands for
+    /// everything inside the module.
+    pub keep: Vec<String>,
+    /// True if the biases of convolutions are corrected for the shift that rounding causes in the means of their
+    /// results. The calibration measures this shift. The biases of linear layers stay, because their rows often include
+    /// irrelevant ones, such as padding.
+    pub bias_correction: bool,
+    /// Minimum signal-to-noise ratio of the outputs, in dB. The worst layers stay floats until it is reached.
+    pub min_snr: Option<f64>,
+    /// Number of threads; the machine's if `None`.
+    pub threads: Option<NonZeroUsize>,
+    /// Progress of the quantization, which can be cancelled.
+    pub progress: Progress,
 }
 
-impl Scheme {
-    /// All schemes.
-    pub const ALL: [Self; 5] = [Self::Int8, Self::Int8Dynamic, Self::FourBitDynamic, Self::Int4, Self::Int8Weight];
-
-    /// The name in options and reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Int8 => "int8",
-            Self::Int8Dynamic => "int8-dynamic",
-            Self::FourBitDynamic => "8da4w",
-            Self::Int4 => "int4",
-            Self::Int8Weight => "int8-weight",
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            scheme: Scheme::default(),
+            observer: Observer::default(),
+            rounding: Rounding::default(),
+            embedding_bits: None,
+            keep: Vec::new(),
+            bias_correction: true,
+            min_snr: None,
+            threads: None,
+            progress: Progress::default(),
         }
-    }
-
-    /// True if the operators between layers are computed in integers too, with scales that are chosen before the
-    /// program runs.
-    pub const fn is_static(self) -> bool {
-        matches!(self, Self::Int8)
-    }
-
-    /// True if convolutions are quantized too, not only linear layers.
-    pub const fn takes_convolutions(self) -> bool {
-        matches!(self, Self::Int8 | Self::Int8Dynamic)
-    }
-
-    /// True if weights have 4 bits.
-    pub const fn has_four_bits(self) -> bool {
-        matches!(self, Self::FourBitDynamic | Self::Int4)
-    }
-
-    /// True if the scales of activations are chosen at run time.
-    pub const fn is_dynamic(self) -> bool {
-        matches!(self, Self::Int8Dynamic | Self::FourBitDynamic)
     }
 }
 
@@ -126,7 +113,7 @@ impl Rounding {
 /// Reads a type from its name, and serializes it as its name.
 macro_rules! by_name {
     ($($type:ty, $what:literal;)+) => {$(
-        impl std::str::FromStr for $type {
+        impl FromStr for $type {
             type Err = Error;
 
             fn from_str(name: &str) -> Result<Self, Error> {
@@ -143,7 +130,6 @@ macro_rules! by_name {
 }
 
 by_name! {
-    Scheme, "scheme";
     Observer, "observer";
     Rounding, "rounding of weights";
 }
