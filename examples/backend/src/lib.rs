@@ -5,7 +5,8 @@
 //! [`DeviceRuntime`] runs the same payloads on a [`Device`], which is simulated: it has memory of its own, works while the host
 //! does something else, and keeps running sums. It shows every feature of a backend beyond host slices.
 //!
-//! [`ScaleAdd`] is a backend of another kind: it gives operators instead of payloads, and has no run-time half.
+//! [`ScaleAdd`] is a backend of another kind: it gives operators instead of payloads, and has no run-time half. [`Shift`] has a
+//! quantization policy of its own.
 #![forbid(unsafe_code)]
 
 mod device;
@@ -13,6 +14,7 @@ mod device_runtime;
 mod payload;
 mod runtime;
 mod scale_add;
+mod shift;
 
 use std::collections::HashMap;
 
@@ -27,6 +29,7 @@ pub use device_runtime::DeviceRuntime;
 pub use payload::{Payload, Step, Sum};
 pub use runtime::ChainRuntime;
 pub use scale_add::{SCALE_ADD_OPS, ScaleAdd};
+pub use shift::{SHIFT8, SHIFT16, Shift};
 
 /// The name that both halves go by.
 pub const NAME: &str = "ChainBackend";

@@ -3,3 +3,4 @@
 mod device;
 mod operators;
 mod partition;
+mod quantization;
