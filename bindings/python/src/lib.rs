@@ -30,6 +30,7 @@ mod turns;
 mod watched;
 
 use pyo3::prelude::*;
+use pyo3::types::IntoPyDict;
 use rushlight_python_macros::guarded;
 
 // Objects that threads share are locked or immutable, with or without a GIL.
@@ -81,6 +82,9 @@ mod _rushlight {
             // Names of the files of a tokenizer.
             module.add("TOKENIZER_VOCABULARIES", rushlight_format::tokenizer::VOCABULARIES.to_vec())?;
             module.add("TOKENIZER_SETTINGS", rushlight_format::tokenizer::SETTINGS.to_vec())?;
+            // Names of quantization schemes, and whether they need a calibration.
+            let schemes = rushlight::Scheme::ALL.map(|scheme| (scheme.name, scheme.is_static()));
+            module.add("SCHEMES", schemes.into_py_dict(module.py())?)?;
             module.add("__version__", env!("CARGO_PKG_VERSION"))
         })
     }

@@ -7,6 +7,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("torchao")
 
 import rushlight
+from rushlight._rushlight import SCHEMES
 from rushlight.quantizers import CpuQuantizer
 from torch import nn
 
@@ -149,20 +150,20 @@ def size(program):
 STEPS, CALL = 512, 256
 
 
-@pytest.mark.parametrize("scheme", ["int8", "int8-dynamic", "8da4w", "int4", "int8-weight"])
+@pytest.mark.parametrize("scheme", SCHEMES)
 def test_small_layers_in_every_scheme(scheme):
     for name, (model, shape) in SMALL_LAYERS.items():
         args = (torch.randn(shape),)
         floats = size(rushlight.export(model.eval(), args, backend="cpu"))
         try:
-            calibration = [args] if scheme == "int8" else None
+            calibration = [args] if SCHEMES[scheme] else None
             program = rushlight.export(model, args, quantize=scheme, calibration=calibration)
         except rushlight.Error as error:
             assert "nothing in this model becomes" in str(error), (name, error)
             continue
         calls = 5 if name == "repeated" else 1
         # Static layers take integers for the sake of what lies between them, whatever their weights save.
-        if scheme != "int8":
+        if not SCHEMES[scheme]:
             assert size(program) <= floats + STEPS + CALL * (calls - 1), (name, size(program), floats)
         assert program.quantization.layers_in_integers > 0
         with torch.no_grad():

@@ -119,18 +119,18 @@ fn quantize_constants(builder: &mut Builder<'_>, layer: &Layer, decisions: &Deci
     let (rounded, spec) = decisions.weights(layer)?;
     let weight = integers(builder, layer, rounded, spec.weight)?;
     set(&mut builder.graph.nodes[layer.node], "weight", weight)?;
-    let corrected = decisions.biases.get(&layer.node);
-    let bias = match spec.bias {
-        BiasSpec::Float => corrected.map(|bias| floats(builder, &bias_name(layer), &[bias.len() as i64], bias)),
-        BiasSpec::Int32 => match corrected.cloned().map_or_else(|| bias_of(builder, layer), |bias| Ok(Some(bias)))? {
-            Some(bias) => Some(quantized_bias(builder, layer, &bias, rounded, decisions)),
-            None => None,
-        },
+    let corrected = decisions.biases.get(&layer.node).cloned();
+    let bias = match (spec.bias, corrected) {
+        (BiasSpec::Float, None) => None,
+        (_, Some(bias)) => Some(bias),
+        (BiasSpec::Int32, None) => bias_of(builder, layer)?,
     };
-    match bias {
-        Some(bias) => set(&mut builder.graph.nodes[layer.node], "bias", bias?),
-        None => Ok(()),
-    }
+    let Some(bias) = bias else { return Ok(()) };
+    let bias = match spec.bias {
+        BiasSpec::Float => floats(builder, &bias_name(layer), &[bias.len() as i64], &bias)?,
+        BiasSpec::Int32 => quantized_bias(builder, layer, &bias, rounded, decisions)?,
+    };
+    set(&mut builder.graph.nodes[layer.node], "bias", bias)
 }
 
 fn bias_name(layer: &Layer) -> String {

@@ -351,7 +351,9 @@ class _RuntimeBackend(Protocol):
     name: str
     def init(self, payload: Payload, /) -> Union[_Delegate, _StatefulDelegate]: ...
 
+# Generated from the table of options by `UPDATE_DOCS=1 cargo test -p rushlight-cli --test it bindings`.
 _Scheme = Literal["int8", "int8-dynamic", "8da4w", "int4", "int8-weight"]
+# End of the generated options.
 
 class Quantization(NamedTuple):
     scheme: _Scheme = "int8"

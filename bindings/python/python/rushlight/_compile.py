@@ -197,7 +197,7 @@ def compile(
     `source`: a file of `torch.export.save` (a path, or an object with its bytes), a `torch.export.ExportedProgram`, or a dict of
     method names to these. A single source becomes the method `forward`. A file is mapped, and must not change while the program
     is in use.
-    `quantize`: quantizes layers, by the name of a scheme ("int8", "int8-dynamic", "8da4w", "int4", "int8-weight") or by a
+    `quantize`: quantizes layers, by the name of a scheme, such as "int8", "int8-dynamic" or "8da4w", or by a
     `rushlight.Quantization`. `program.quantization` has the result of each layer. Outputs are compared with those in floats, on
     the calibration, or without one on the inputs of the export. A `rushlight.QuantizationWarning` names the outputs with a
     signal-to-noise ratio below 10 dB.

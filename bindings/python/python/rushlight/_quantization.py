@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from typing import NamedTuple, Optional
 
 from ._arguments import check_bool, check_count, check_text
+from ._rushlight import SCHEMES
 from ._signature import of_exported
 from ._text import Table, printable_with_repr, size
 
-SCHEMES = ("int8", "int8-dynamic", "8da4w", "int4", "int8-weight")
 _MAX_ROWS = 20
 _PACKAGE = os.path.dirname(__file__)
 # Signal-to-noise ratio in dB below which an output is mostly noise.
@@ -22,7 +22,7 @@ LOW_SNR = 10.0
 class Quantization(NamedTuple):
     """Settings of a quantization. It needs neither torch nor torchao.
 
-    `scheme`: "int8" (8-bit weights and activations, whose scales come from a calibration), "int8-dynamic" (activations are
+    `scheme`: the name of a scheme, such as "int8" (8-bit weights and activations, whose scales come from a calibration), "int8-dynamic" (activations are
     quantized when the program runs, per row for linear layers), "8da4w" (linear layers likewise, with 4-bit weights in groups
     of 32), "int4" or "int8-weight" (linear layers with activations in floats).
     `observer`: the choice of the ranges of activations: "histogram" (minimum squared error), "minmax", "average", "percentile",
@@ -226,8 +226,10 @@ def check(quantize, calibration, methods):
         raise TypeError(f"min_snr of a Quantization must be a float or None, got {quantize.min_snr!r}")
     check_count("embeddings of a Quantization", quantize.embeddings, 8)
     samples = calls(calibration, methods)
-    if quantize.scheme == "int8" and not any(samples.values()):
-        raise ValueError("int8 needs inputs that show what numbers are like inside of the model: calibration=batches")
+    if SCHEMES[quantize.scheme] and not any(samples.values()):
+        raise ValueError(
+            f"{quantize.scheme} needs inputs that show what numbers are like inside of the model: calibration=batches"
+        )
     return quantize, samples
 
 

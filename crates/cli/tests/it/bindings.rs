@@ -9,6 +9,8 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 
+use rushlight::Scheme;
+use rushlight::compiler::quantization::WeightScales;
 use rushlight::options::{CompilerOptions, Field, LoadOptions, OptionSpec, OptionValue, Options, camel_case};
 use rushlight_llm::GenerationOptions;
 
@@ -739,6 +741,45 @@ fn typescript<T: Options>(without: &[&str]) -> String {
         format!("  /** {}.{default} */\n  {}?: {kind};\n", spec.help, camel_case(spec.name))
     };
     T::table().iter().filter(|spec| !without.contains(&spec.name)).map(row).collect()
+}
+
+/// The type of the names of schemes in Python.
+fn scheme_names() -> String {
+    let names = Scheme::ALL.map(|scheme| format!("\"{}\"", scheme.name));
+    format!("_Scheme = Literal[{}]\n", names.join(", "))
+}
+
+/// The table of schemes of the guide.
+fn scheme_table() -> String {
+    let mut text = "-->\n| scheme | weights | activations | calibration | layers |\n|---|---|---|---|---|\n".to_owned();
+    for scheme in Scheme::ALL {
+        let groups = match scheme.weight.scales {
+            WeightScales::PerGroup(size) => format!(" in groups of {size}"),
+            WeightScales::PerChannel | WeightScales::PerTensor => String::new(),
+        };
+        let weights = format!("{} bits{groups}", scheme.weight.bits());
+        let (is_static, bits) = (scheme.is_static(), scheme.activation.map(|spec| spec.bits()));
+        let activations = bits.map_or("float".to_owned(), |bits| {
+            format!("{bits} bits, {} scales", if is_static { "static" } else { "dynamic" })
+        });
+        let calibration = if is_static { "needed" } else { "none" };
+        let layers = match (scheme.has_convolutions, is_static) {
+            (true, true) => "convolutions, linear layers, and most operators between them",
+            (true, false) => "linear layers and convolutions",
+            (false, _) => "linear layers",
+        };
+        let name = scheme.name;
+        let _ = writeln!(text, "| `{name}` | {weights} | {activations} | {calibration} | {layers} |");
+    }
+    text
+}
+
+#[test]
+fn schemes_are_in_the_stubs_and_in_the_guide() {
+    let stubs = "bindings/python/python/rushlight/__init__.pyi";
+    settle(stubs, &with_regions(stubs, &[scheme_names()]), "bindings");
+    let guide = "docs/how-to/quantize.md";
+    settle(guide, &with_regions(guide, &[scheme_table()]), "bindings");
 }
 
 #[test]

@@ -10,8 +10,8 @@ from .._backend import adapted
 from .._compile import compile
 from .._errors import Error
 from .._progress import Progress
-from .._quantization import SCHEMES, Quantization
-from .._rushlight import TOKENIZER_SETTINGS, TOKENIZER_VOCABULARIES
+from .._quantization import Quantization
+from .._rushlight import SCHEMES, TOKENIZER_SETTINGS, TOKENIZER_VOCABULARIES
 
 # Default positions of the cache, if the model has as many.
 _DEFAULT_CONTEXT = 2048
@@ -227,7 +227,8 @@ def main(arguments=None):
     )
     parser.add_argument("model", help="the folder of the model, or its name on Hugging Face's hub")
     parser.add_argument("-o", "--output", required=True, metavar="FILE.pte", help="the file to write")
-    parser.add_argument("--quantize", choices=[name for name in SCHEMES if name != "int8"], help="what layers compute in")
+    dynamic = [name for name, needs_calibration in SCHEMES.items() if not needs_calibration]
+    parser.add_argument("--quantize", choices=dynamic, help="what layers compute in")
     parser.add_argument("--embeddings", type=int, choices=(4, 8), help="bits of the table of the embeddings")
     parser.add_argument("--max-context-len", type=int, metavar="TOKENS", help="positions of the cache")
     parser.add_argument("--max-seq-len", type=int, metavar="TOKENS", help="the most tokens of a call")
