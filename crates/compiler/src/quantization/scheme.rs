@@ -6,7 +6,7 @@ use rushlight_graph::Error;
 
 use super::spec::{ActivationScales, ActivationSpec, WeightSpec};
 
-/// What users choose: a name for the quantization of layers and activations. A backend's [`Quantizer`](super::Quantizer) decides the
+/// A choice of users: a name for the quantization of layers and activations. A backend's [`Quantizer`](super::Quantizer) decides the
 /// details for each operator.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scheme {

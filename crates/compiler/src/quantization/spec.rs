@@ -1,4 +1,4 @@
-//! How tensors are quantized: element types, ranges, scales and zero points.
+//! The quantization of tensors: element types, ranges, scales and zero points.
 
 use std::ops::RangeInclusive;
 
