@@ -62,10 +62,10 @@ use rushlight_cpu_payload::{CPU_BACKEND, CpuProgram};
 
 pub use legalize::passes;
 pub use precision::Precision;
-pub use quantizer::CpuQuantizer;
 pub use settings::Keys;
 
 use lower::{Lowered, Rank};
+use quantizer::CpuQuantizer;
 use settings::Settings;
 
 /// The ahead-of-time half of the CPU backend.

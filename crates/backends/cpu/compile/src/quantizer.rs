@@ -11,7 +11,7 @@ use crate::weights::int8::{has_kernel, packed_bytes};
 
 /// Annotates the same sites as `CpuQuantizer` of the Python package.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct CpuQuantizer;
+pub(crate) struct CpuQuantizer;
 
 /// Layers, unary operators that become tables or epilogues, and interpolations whose GEMMs are no layers.
 const COMPOSITES: [&str; 15] = [
