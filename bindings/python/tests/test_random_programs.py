@@ -150,6 +150,15 @@ class RootsOfInfinity(torch.nn.Module):
         return tuple(function(ends, power) for function in (torch.pow, torch.float_power) for power in (0.5, -0.5, -1, 2, 3))
 
 
+class PolesAndPowersOfE(torch.nn.Module):
+    def forward(self, x):
+        nan, one = x[0] * float("nan"), x[:1, :1, None]
+        return (
+            torch.special.zeta(nan, torch.tensor([0.0, -1.0, -2.0, 1.0])), torch.special.zeta(x.abs() + 1, nan),
+            torch.linalg.matrix_exp(one - float("inf")), torch.linalg.matrix_exp(one * 3), torch.linalg.matrix_exp(one + float("inf")),
+        )
+
+
 class AreaOfSmallIntegers(torch.nn.Module):
     def forward(self, x):
         heights = (x * 100).to(torch.uint8)
@@ -172,7 +181,7 @@ def loaded_in_all_ways(module, x):
 
 FOUND = [
     Empty(), OfNumber(), NoDims(), OfNone(), NormOfNone(), PoolOfNone(), MatrixNormOfNone(), ConvolveNone(), FillWithTruth(),
-    AreaOfSmallIntegers(), RootsOfInfinity(),
+    AreaOfSmallIntegers(), RootsOfInfinity(), PolesAndPowersOfE(),
 ]
 
 

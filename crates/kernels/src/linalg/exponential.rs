@@ -71,6 +71,10 @@ struct Work<'a> {
 impl Work<'_> {
     /// Leaves the exponential of `x` in `odd`.
     fn exponentiate(&mut self, pivots: &mut [i64]) {
+        if let ([x], [odd]) = (&*self.x, &mut *self.odd) {
+            *odd = libm::exp(*x);
+            return;
+        }
         let n = self.n;
         let columns =
             (0..n).map(|column| self.x.iter().skip(column).step_by(n.max(1)).fold(0.0, |sum, x| sum + x.abs()));

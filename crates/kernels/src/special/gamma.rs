@@ -67,9 +67,10 @@ fn zeta(x: f64, q: f64) -> f64 {
     if x == 1.0 {
         return f64::INFINITY;
     }
-    if x < 1.0 || x.is_nan() || q.is_nan() {
+    if x < 1.0 {
         return f64::NAN;
     }
+    // A pole, where x is NaN, too: as in PyTorch.
     if q <= 0.0 {
         if q == libm::floor(q) {
             return f64::INFINITY;
@@ -78,6 +79,9 @@ fn zeta(x: f64, q: f64) -> f64 {
         if x != libm::floor(x) || q < -1e6 {
             return f64::NAN;
         }
+    }
+    if x.is_nan() || q.is_nan() {
+        return f64::NAN;
     }
     let (mut sum, mut at) = (libm::pow(q, -x), q);
     let mut term = 0.0;
