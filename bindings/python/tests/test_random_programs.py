@@ -159,6 +159,16 @@ class PolesAndPowersOfE(torch.nn.Module):
         )
 
 
+class ScaledIntegers(torch.nn.Module):
+    """PyTorch records other types for these than it computes."""
+
+    def forward(self, x):
+        whole, half = (x * 4).int(), (x.abs() + 1).half()
+        return (
+            torch.ldexp(whole, half), torch.ldexp(x > 0, half.bfloat16()) + 1, torch.ldexp(half, whole), torch.ldexp(x, whole),
+        )
+
+
 class AreaOfSmallIntegers(torch.nn.Module):
     def forward(self, x):
         heights = (x * 100).to(torch.uint8)
@@ -181,7 +191,7 @@ def loaded_in_all_ways(module, x):
 
 FOUND = [
     Empty(), OfNumber(), NoDims(), OfNone(), NormOfNone(), PoolOfNone(), MatrixNormOfNone(), ConvolveNone(), FillWithTruth(),
-    AreaOfSmallIntegers(), RootsOfInfinity(), PolesAndPowersOfE(),
+    AreaOfSmallIntegers(), RootsOfInfinity(), PolesAndPowersOfE(), ScaledIntegers(),
 ]
 
 

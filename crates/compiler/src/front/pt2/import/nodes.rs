@@ -123,13 +123,13 @@ impl<'a> Importer<'_, '_, 'a> {
 
     /// Replaces recorded types by inferred ones where torch is known to record wrong types. Up to 2.11 it records an extra dimension for
     /// the states of recurrent layers, and so wrong shapes for the values computed from them. It records integers for a boolean to the
-    /// power of one, which is a boolean.
+    /// power of one, which is a boolean, and `f32` for `ldexp` of an integer and a 16-bit float.
     fn trust_inference(&mut self, id: NodeId) {
         let node = &self.graph.nodes[id];
         let Op::Call(schema) = &node.op else { return };
         let is_truth = |arg: Option<&Arg>| matches!(arg, Some(Arg::Bool(_)));
         let is_power = *schema.name == *aten::POW_TENSOR_SCALAR && is_truth(node.args.get(1));
-        let mut is_wrong = RECURRENT.contains(&schema.base_name()) || is_power;
+        let mut is_wrong = RECURRENT.contains(&schema.base_name()) || is_power || *schema.name == *aten::LDEXP_TENSOR;
         node.args.iter().for_each(|arg| arg.for_each_value(&mut |value| is_wrong |= self.corrected.contains(&value)));
         if !is_wrong {
             return;
@@ -144,12 +144,14 @@ impl<'a> Importer<'_, '_, 'a> {
         }
     }
 
-    /// Replaces the type of a tensor by `ty` if both have the same dtype and contradictory shapes, or if the recorded dtype is an integer
-    /// and that of `ty` is a boolean.
+    /// Replaces the type of a tensor by `ty` if both have the same dtype and contradictory shapes. Also replaces an integer by a boolean,
+    /// and `f32` by a 16-bit float.
     pub(super) fn replace_shape(&mut self, value: ValueId, ty: Type) {
         if let (Type::Tensor(wanted), Type::Tensor(recorded)) = (&ty, self.graph.ty(value))
             && match (wanted.dtype, recorded.dtype) {
-                (ScalarType::Bool, ScalarType::Long) => true,
+                (ScalarType::Bool, ScalarType::Long) | (ScalarType::Half | ScalarType::BFloat16, ScalarType::Float) => {
+                    true
+                }
                 (wanted_dtype, dtype) => wanted_dtype == dtype && !agree(&wanted.shape, &recorded.shape),
             }
         {
