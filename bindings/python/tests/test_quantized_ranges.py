@@ -182,3 +182,15 @@ def test_what_is_quantized_goes_to_the_cpu_unless_another_backend_is_asked_for()
     assert "RushlightCpu" in program.report.backends
     portable = rushlight.export(model, args, quantize="int8-dynamic", backend="portable")
     assert list(portable.report.backends) == ["portable"]
+
+
+def test_layers_without_integer_kernels_are_counted():
+    """A convolution over volumes stays in float. The report has it, with the reason."""
+    model = torch.nn.Sequential(torch.nn.Conv3d(2, 4, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(32, 3)).eval()
+    inputs = [(torch.randn(1, 2, 4, 4, 4),) for _ in range(4)]
+    exported = torch.export.export(model, inputs[0])
+    for quantize in ("int8", "int8-dynamic"):
+        program = rushlight.compile(exported, quantize=quantize, calibration=inputs)
+        layers = {layer.name: layer.kept for layer in program.quantization.layers}
+        assert set(layers) == {"0", "3"} and layers["3"] is None
+        assert "three dimensions" in layers["0"] or "linear" in layers["0"]

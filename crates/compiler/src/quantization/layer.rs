@@ -83,9 +83,9 @@ fn gemm(model: &Model, graph: &Graph, id: NodeId) -> Option<Layer> {
     let node = graph.nodes.get(id).filter(|node| is_gemm(node.op.name()))?;
     let input = node.arg("input").and_then(Arg::as_value)?;
     let layer = layer(model, graph, id, input)?;
-    // Windows of one or two dimensions.
+    // Windows of one to three dimensions.
     let rank = graph.tensor(layer.weight).ok()?.rank();
-    let is_computed = rank == 2 || node.op.name() == aten::CONVOLUTION && matches!(rank, 3 | 4);
+    let is_computed = rank == 2 || node.op.name() == aten::CONVOLUTION && matches!(rank, 3..=5);
     (is_computed && is_float(graph, input) && graph.constant_of(input).is_none()).then_some(layer)
 }
 

@@ -39,6 +39,9 @@ impl Quantizer for CpuQuantizer {
 
     fn layer(&self, scheme: &Scheme, graph: &Graph, layer: &Layer) -> Result<LayerSpec, String> {
         if let Some(shape) = layer.shape(graph) {
+            if shape.sizes.len() > 4 {
+                return Err("no kernel multiplies integers over windows of three dimensions".to_owned());
+            }
             if !has_kernel(&shape) {
                 return Err("no kernel multiplies integers over windows of this size and dilation".to_owned());
             }
