@@ -14,7 +14,7 @@ TOLERANCES = {torch.float64: 1e-9, torch.complex128: 1e-9, torch.float16: 1e-2, 
 TOLERANCES |= {torch.float8_e4m3fn: 0.2, torch.float8_e5m2: 0.4}
 
 # The operands whose NaN decide a result by their order or sign.
-NAN_DECIDES = re.compile(r"torch\.mode\((\w+),|torch\.signbit\((\w+)\)|torch\.copysign\(\w+, (\w+)\)")
+NAN_DECIDES = re.compile(r"torch\.mode\((\w+),|torch\.unique\((\w+)|torch\.signbit\((\w+)\)|torch\.copysign\(\w+, (\w+)\)")
 # The operands whose sign decides a result.
 SIGN_DECIDES = re.compile(r"torch\.signbit\((\w+)\)|torch\.copysign\(\w+, (\w+)\)")
 # The operands of casts that cut off fractions, and of a division by a norm or a constant that f16 rounds to 0.

@@ -230,6 +230,14 @@ def test_an_llm_of_a_folder_is_compiled_once(tmp_path):
     assert answer(rushlight.llm.LLM(str(DECODER), **of)) == expected and kept.stat().st_ino == written
     short = rushlight.llm.LLM(DECODER, max_context_len=32, quantize="8da4w", **of)
     assert short.max_context_len == 32 and len(list(cache.iterdir())) == 2
+    with pytest.raises(TypeError, match="needs its path"):
+        rushlight.llm.LLM((tmp_path / "compiled.pte").read_bytes(), quantize="8da4w")
+    with pytest.raises(rushlight.Error, match="name"):
+        rushlight.llm.LLM(DECODER, cache="")
+    # A GGUF file without a tokenizer has it beside it, as for the command line.
+    shutil.copy(DECODER / "model.gguf", tmp_path / "model.gguf")
+    shutil.copy(DECODER / "tokenizer.json", tmp_path / "tokenizer.json")
+    assert answer(rushlight.llm.LLM(tmp_path / "model.gguf", **of)) == expected
     with pytest.raises(TypeError, match="max_context_len is an option of compiling a folder"):
         rushlight.llm.LLM(tmp_path / "compiled.pte", max_context_len=32)
     with pytest.raises(TypeError, match="did you mean 'max_context_len'"):

@@ -33,7 +33,7 @@ pub fn cached_program(
         values.set(&name, option_value(&name, &value)?).map_err(|wrong| refused(&wrong))?;
     }
     if !is_language_model(&path) {
-        if let Some((name, _)) = options.iter().next() {
+        if let Some((name, _)) = options.iter().next().filter(|_| path.exists()) {
             return Err(PyTypeError::new_err(format!(
                 "{name} is an option of compiling a folder or a .gguf file, and `{}` is neither",
                 path.display()

@@ -101,14 +101,19 @@ impl Conversation {
             Err(error) => return Err(error.into()),
         };
         output::print("");
+        if usage.finish_reason == FinishReason::Cancelled && answer.is_empty() {
+            self.messages.pop();
+            self.forgotten = forgotten;
+            return Ok(());
+        }
+        if self.forgotten > forgotten {
+            let count = self.forgotten;
+            output::note(&format!("the context was full: the model no longer sees the first {count} messages"));
+        }
         if self.is_watched {
             output::to_stderr(&format!("\x1b[2m{usage}\x1b[0m"));
         }
-        if usage.finish_reason == FinishReason::Cancelled && answer.is_empty() {
-            self.messages.pop();
-        } else {
-            self.messages.push(Message::new("assistant", &answer));
-        }
+        self.messages.push(Message::new("assistant", &answer));
         Ok(())
     }
 
@@ -116,22 +121,13 @@ impl Conversation {
     /// message of the user with its answer.
     fn tokens_that_fit(&mut self) -> Result<Vec<u32>, Failure> {
         let room = self.speaker.model.limits().max_context_len / ANSWER;
-        let before = self.forgotten;
         loop {
             let tokens = self.tokens()?;
             let fits = tokens.len().saturating_add(room) <= self.speaker.model.limits().max_context_len;
             let next = self.messages.iter().skip(self.forgotten + 1).position(|message| message.role == "user");
             match next {
                 Some(next) if !fits => self.forgotten += 1 + next,
-                _ => {
-                    if self.forgotten > before {
-                        let count = self.forgotten;
-                        output::note(&format!(
-                            "the context is full: the model no longer sees the first {count} messages"
-                        ));
-                    }
-                    return Ok(tokens);
-                }
+                _ => return Ok(tokens),
             }
         }
     }

@@ -194,6 +194,9 @@ fn summary(model: &mut Model, options: &Options) -> String {
 /// Prints a request.
 fn log(request: &Handled) {
     let Handled { method, path, status, time, .. } = request;
+    // A client chooses the path, and a terminal follows control characters.
+    let shown = |char: char| if char.is_ascii_graphic() { char.to_string() } else { char.escape_unicode().to_string() };
+    let path: String = path.chars().map(shown).collect();
     output::to_stderr(&format!("{method} {path} {status} {}", output::duration(*time)));
 }
 

@@ -53,7 +53,7 @@ impl Source {
     /// The program. Compiles published files if the cache does not have their program.
     pub fn program(&self, running: &Running) -> Result<Model, Failure> {
         let path = self.path();
-        if !is_language_model(path) && self.settings.options != CompilerOptions::default() {
+        if path.exists() && !is_language_model(path) && self.settings.options != CompilerOptions::default() {
             return Err(Failure::Arguments(format!(
                 "`{}` is compiled already, and options of compiling change nothing\n  help      \
                  give them to `rushlight compile`, or name the folder or .gguf file that the program was compiled from",

@@ -98,8 +98,19 @@ fn published_models_are_compiled_once() {
     assert_eq!((of_file(), programs()), ((expected.clone(), true), 3));
     assert_eq!(of_file(), (expected.clone(), false));
     std::fs::File::options().append(true).open(&model).and_then(|mut file| file.write_all(&[0; 32])).expect("a change");
-    assert_eq!((of_file(), programs()), ((expected, true), 4));
+    assert_eq!((of_file(), programs()), ((expected.clone(), true), 4));
 
+    // A damaged entry is written again.
+    for damage in [0, 1000] {
+        for entry in std::fs::read_dir(&cache).expect("the cache") {
+            let file = std::fs::File::options().write(true).open(entry.expect("an entry").path()).expect("a file");
+            file.set_len(damage).expect("a shorter file");
+        }
+        assert_eq!((run(&[SAMPLE], &[]), programs()), ((expected.clone(), true), 4));
+        assert_eq!(run(&[SAMPLE], &[]), (expected.clone(), false));
+    }
+    let output = llm(&["run", "no-such", "hello", "--ctx", "80"], "");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("no-such") && output.status.code() == Some(3));
     let output = llm(&["run", compiled.to_str().expect("a name"), "hello", "--ctx", "80"], "");
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("is compiled already"));

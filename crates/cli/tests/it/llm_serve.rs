@@ -300,7 +300,7 @@ fn wrong_requests_are_refused_and_nothing_is_lost() {
         ("/v1/completions", json!({ "prompt": [[1], []] })),
         ("/v1/completions", json!({ "prompt": "" , "n": 0 })),
         ("/v1/completions", json!({ "prompt": "a", "n": 100 })),
-        ("/v1/completions", json!({ "prompt": "a", "max_tokens": -1 })),
+        ("/v1/completions", json!({ "prompt": "a", "max_tokens": -2 })),
         ("/v1/completions", json!({ "prompt": "a", "temperature": -1 })),
         ("/v1/completions", json!({ "prompt": "a", "temperature": "hot" })),
         ("/v1/completions", json!({ "prompt": "a", "top_p": 0 })),

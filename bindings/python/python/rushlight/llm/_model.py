@@ -132,14 +132,17 @@ class LLM(_Speaker):
         progress=None,
         **options,
     ):
-        if options or isinstance(path_or_bytes, (str, os.PathLike)):
+        given, is_path = path_or_bytes, isinstance(path_or_bytes, (str, os.PathLike))
+        if options and not is_path:
+            raise TypeError(f"{next(iter(options))} is an option of compiling a folder or a .gguf file, and needs its path")
+        if is_path:
             followed = Progress(progress)
             with followed:
                 path_or_bytes = cached_program(path_or_bytes, cache, options, followed.report)
         self._core = LanguageModel(
             *core_arguments(path_or_bytes, data, threads, lower, cache, memory_limit, time_limit)
         )
-        self._tokenizer = _tokenizer(self._core, path_or_bytes, tokenizer)
+        self._tokenizer = _tokenizer(self._core, given, tokenizer)
         self._adapter = lora if lora is None or isinstance(lora, Adapter) else self.adapter(lora)
         # A session whose answer has ended, for the next answer.
         self._idle = []

@@ -1,19 +1,23 @@
 //! Programs of published language models, each compiled once.
 
-use std::fs::{self, Metadata};
-use std::io;
+use std::fs::{self, File, Metadata};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::UNIX_EPOCH;
 
 use etcetera::base_strategy::{BaseStrategy, choose_native_strategy};
 use rushlight_graph::Progress;
 use rushlight_runtime::Code;
 
-use super::{Cache, Made, folder};
+use super::checksum::Checksum;
+use super::{Cache, Made, check_sum, folder};
+use crate::atomic::PARTIAL;
 use crate::backends;
 use crate::compile::Compiler;
 use crate::error::Error;
 use crate::options::CompilerOptions;
+use crate::source::{self, LoadMode};
 
 /// The folder of the cache among those of other programs.
 const FOLDER: &str = "rushlight";
@@ -65,22 +69,69 @@ impl Cache {
         if options.backend.is_empty() {
             options.backend.extend(backends::compiling().next().map(|backend| backend.name().to_owned()));
         }
-        folder::create(&self.folder)?;
-        folder::check(&self.folder)?;
+        if !self.is_on() {
+            return Err(Error::invalid("the folder of the cache has no name"));
+        }
+        let named = |error: Error| {
+            error.help(
+                "name another folder (`--cache`, `cache=` in Python, RUSHLIGHT_CACHE), or use `rushlight compile`",
+            )
+        };
+        folder::create(&self.folder).map_err(named)?;
+        folder::check(&self.folder).map_err(named)?;
         let settings = settings(path, &options).map_err(|error| {
             Error::new(Code::AccessFailed, format!("cannot read `{}`", path.display())).got(error.to_string())
         })?;
         let settings: Vec<(&str, &str)> = settings.iter().map(|(name, value)| (&**name, &**value)).collect();
         let file = folder::file_of(&self.folder, &Made { files: Vec::new(), settings: &settings }.key(1));
-        if file.is_file() {
+        // A damaged entry is written again.
+        if file.is_file() && source::open(&file, LoadMode::Mmap).is_ok_and(|bytes| check_sum(&*bytes).is_ok()) {
             folder::touch(&file);
             return Ok(CachedModel { file, is_new: false });
         }
+        let partial = Partial::create(&file).map_err(named)?;
         let compiler = options.apply(Compiler::new().progress(progress.clone()))?;
-        compiler.language_model(path, options.language_model()?).compile()?.save_with(&file, progress)?;
+        compiler.language_model(path, options.language_model()?).compile()?.save_with(&partial.0, progress)?;
+        partial.finish(&file)?;
         folder::sweep(&self.folder, self.limit, &file);
         Ok(CachedModel { file, is_new: true })
     }
+}
+
+/// An entry that is not complete yet. It is removed when this is dropped.
+struct Partial(PathBuf);
+
+impl Partial {
+    /// Creates the file, so that an unwritable folder is an error before the work.
+    fn create(file: &Path) -> Result<Self, Error> {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let mut name = file.as_os_str().to_owned();
+        name.push(format!(".{}.{count}{PARTIAL}", std::process::id()));
+        let partial = Self(name.into());
+        File::create(&partial.0).map_err(|error| unwritten(&partial.0, &error))?;
+        Ok(partial)
+    }
+
+    /// Adds the checksum, and renames the file.
+    fn finish(self, file: &Path) -> Result<(), Error> {
+        let mut sum = Checksum::new();
+        sum.update(source::open(&self.0, LoadMode::Mmap)?.bytes());
+        let sum = sum.finish();
+        let written = File::options().append(true).open(&self.0).and_then(|mut partial| partial.write_all(&sum));
+        written.and_then(|()| fs::rename(&self.0, file)).map_err(|error| unwritten(file, &error))
+    }
+}
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        // It is gone where it was renamed.
+        drop(fs::remove_file(&self.0));
+    }
+}
+
+fn unwritten(file: &Path, error: &io::Error) -> Error {
+    Error::new(Code::AccessFailed, format!("cannot write `{}`", file.display())).got(error.to_string())
 }
 
 /// Everything that determines the program of a language model, by name.
@@ -94,8 +145,8 @@ fn settings(path: &Path, options: &CompilerOptions) -> io::Result<Vec<(String, S
     }
     for file in fs::read_dir(&path)? {
         let file = file?;
-        // Of a link, that is the file behind it.
-        let metadata = fs::metadata(file.path())?;
+        // Of a link, that is the file behind it. A link without one is no file of the model.
+        let Ok(metadata) = fs::metadata(file.path()) else { continue };
         if metadata.is_file() {
             settings.push((file.file_name().to_string_lossy().into_owned(), state(&metadata)));
         }
