@@ -171,8 +171,8 @@ pub fn fitted(table: &str) -> String {
 pub fn short_source(source: &str) -> String {
     let here = std::env::current_dir().map(|folder| format!("{}{MAIN_SEPARATOR}", folder.display()));
     let below = here.ok().and_then(|here| source.strip_prefix(&here));
-    let packages = ["site-packages", "dist-packages"].into_iter();
-    let installed = packages.filter_map(|folder| Some(source.split_once(folder)?.1.get(1..)?)).next();
+    let mut packages = ["site-packages", "dist-packages"].into_iter();
+    let installed = packages.find_map(|folder| source.split_once(folder)?.1.get(1..));
     below.filter(|_| installed.is_none()).or(installed).unwrap_or(source).to_owned()
 }
 

@@ -242,7 +242,7 @@ async fn same_site(State(service): State<Arc<Service>>, request: Request, next: 
         Ok(None) => return next.run(request).await,
         Err(refusal) => return refusal.into_response(),
     };
-    let mut response = match page.preflight(&request) {
+    let mut response = match sites::AllowedPage::preflight(&request) {
         Some(response) => response,
         None => next.run(request).await,
     };
