@@ -280,7 +280,7 @@ fn a_chat_uses_the_template_of_a_file() {
 fn a_chat_forgets_its_oldest_messages() {
     let model = model("llm-chat-full");
     let chat = ["chat", model.to_str().expect("a name"), "-n", "5", "--ignore-eos"];
-    let lines: String = (0..12).map(|number| format!("message {number}\n")).collect();
+    let lines = (0..12).map(|number| format!("message {number}")).collect::<Vec<_>>().join("\n");
     let output = llm(&chat, &lines);
     assert_eq!(text(&output).lines().count(), 12);
     let notes = String::from_utf8_lossy(&output.stderr).into_owned();
