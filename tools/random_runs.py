@@ -368,34 +368,40 @@ def is_arbitrary(program, values, inputs):
     attention gives 0 for fewer keys than a vector register holds, and NaN for more. The kernel of plain operators always gives NaN.
     """
     source = program.source()
-    operands = [values[name] for names in NAN_DECIDES.findall(source) for name in names if name in values]
+
+    def found(pattern):
+        """The values whose names the groups of a pattern match."""
+        names = (name for match in pattern.finditer(source) for name in match.groups())
+        return [values[name] for name in names if name in values]
+
+    operands = found(NAN_DECIDES)
     if any(value.is_floating_point() and value.isnan().any() for value in operands):
         return True
     # Equal numbers are normalized to a zero, whose sign depends on the order of operations.
-    signs = [values[name] for names in SIGN_DECIDES.findall(source) for name in names if name in values]
+    signs = found(SIGN_DECIDES)
     if "_norm(" in source and any((value.abs() < 1e-6).any() for value in signs):
         return True
     # A weight of 0 times infinity is NaN where the kernel reads that element.
-    if any(not values[name].isfinite().all() for name in RESIZED.findall(source) if name in values):
+    if any(not value.isfinite().all() for value in found(RESIZED)):
         return True
     # PyTorch's antialiased resizing from or to a width of 1 repeats one pixel.
-    resized = [values[name] for names in ANTIALIASED.findall(source) for name in names if name in values]
+    resized = found(ANTIALIASED)
     if any(value.dim() == 4 and value.shape[-1] == 1 for value in resized):
         return True
-    halves = [values[name] for name in NORMALIZED.findall(source) if name in values]
+    halves = found(NORMALIZED)
     if any(value.dtype == torch.float16 and (value == 0).any() for value in halves):
         return True
-    cut = [values[name] for names in CUT_OFF.findall(source) for name in names if name in values]
+    cut = found(CUT_OFF)
     if LAST_BIT.search(source) and any(value.is_floating_point() and is_nearly_whole(value) for value in cut):
         return True
-    poles = [values[name].double() for names in POLES.findall(source) for name in names if name in values]
+    poles = [value.double() for value in found(POLES)]
     if any(((value <= 0) & (value == value.round())).any() for value in poles):
         return True
     # The incomplete gamma function has no limit at (0, 0), and the sum of logarithms that cancel is 0 or a rounding error.
-    zeros = [values[name] for name in ZERO_DECIDES.findall(source) if name in values]
+    zeros = found(ZERO_DECIDES)
     if "logaddexp" in source and any((value.abs() < 1e-6).any() for value in zeros):
         return True
-    ordered = [values[name] for names in ORDER_DECIDES.findall(source) for name in names if name in values]
+    ordered = found(ORDER_DECIDES)
     if LAST_BIT.search(source) and any(map(has_ties, ordered)):
         return True
     if "scaled_dot_product_attention(" not in source:

@@ -58,9 +58,7 @@ pub fn profile(
         }
         let mut json = Breakdown::of(&profiler, map_of(module, method).as_ref()).json();
         let rows = steps::rows(&profiler.steps().times(), module, method);
-        let limits = steps::limits(&rows, module)?;
-        json["steps"] = steps::json(&rows, &limits);
-        json["limits"] = steps::limits_json(&limits);
+        steps::add(&mut json, &rows, module)?;
         Ok((json.to_string(), trace::chrome(&profiler).to_string()))
     })
 }

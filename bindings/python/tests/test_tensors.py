@@ -262,7 +262,7 @@ class Acting:
         return torch.ones(1).__dlpack_device__()
 
 
-# So many that memory which is freed goes back to the system.
+# Number of elements: freed memory of this size is returned to the system.
 MANY = 1 << 22
 REPLACED = {
     "set": lambda x: x.set_(torch.zeros(MANY)),

@@ -54,9 +54,7 @@ impl Measurement {
             rows.truncate(slowest);
         }
         let mut json = breakdown.json();
-        let limits = steps::limits(&rows, module)?;
-        json["steps"] = steps::json(&rows, &limits);
-        json["limits"] = steps::limits_json(&limits);
+        steps::add(&mut json, &rows, module)?;
         if let Err(reason) = module.report() {
             json["not_lowered"] = reason.message().into();
         }

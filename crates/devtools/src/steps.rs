@@ -226,6 +226,17 @@ pub fn json(rows: &[StepRow], limits: &[DeviceLimits]) -> Json {
     rows.iter().map(row).collect()
 }
 
+/// Adds the steps, and the limits of their backends, to a profile as JSON.
+///
+/// # Errors
+/// Those of [`limits`].
+pub fn add(json: &mut Json, rows: &[StepRow], module: &Module) -> Result<(), rushlight::Error> {
+    let limits = limits(rows, module)?;
+    json["steps"] = self::json(rows, &limits);
+    json["limits"] = limits_json(&limits);
+    Ok(())
+}
+
 /// Adds the name of the nearer limit, and the share of it that these operations and bytes per second reach.
 pub fn add_share(json: &mut Json, limits: &Limits, flops: f64, bandwidth: f64) {
     let (share, bound) = limits.share(flops, bandwidth);

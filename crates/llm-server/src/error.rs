@@ -64,7 +64,7 @@ impl Refusal {
         Self { status, ..Self::invalid(message) }
     }
 
-    /// The model has no room for so many tokens. Clients look for the code, or for the first words.
+    /// The request has more tokens than the context. Clients recognize the error by its code or its first words.
     pub fn context_full(tokens: usize, capacity: usize) -> Self {
         let message = format!(
             "this model's maximum context length is {capacity} tokens, and the request has {tokens}: shorten it, or serve the model with \

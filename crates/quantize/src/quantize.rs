@@ -85,7 +85,7 @@ pub fn quantize(
 fn check(quantizer: &dyn Quantizer, settings: &Settings, samples: usize) -> Result<(), Error> {
     const GIVE: &str = "give inputs of a calibration (`--calibrate`; in Python `calibration=`)";
     if let Some(bits) = settings.embedding_bits.filter(|bits| !matches!(bits, 4 | 8)) {
-        return Err(Error::unsupported("tables of embeddings with so many bits")
+        return Err(Error::unsupported("tables of embeddings with this number of bits")
             .expected("4 or 8")
             .got(bits.to_string()));
     }

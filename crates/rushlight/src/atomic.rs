@@ -132,9 +132,7 @@ impl Files {
 
     /// Writes a file under a temporary name, piece by piece.
     pub fn write(&mut self, path: &Path, image: &Image<'_>, written: &mut Written<'_>) -> Result<(), Error> {
-        self.write_by(path, |file| {
-            write_image(image, &mut |piece| written.write(piece, |part| Ok(file.write_all(part)?)))
-        })
+        self.write_by(path, |file| written.image(image, file))
     }
 
     /// Writes a file under a temporary name, by a function.
@@ -143,13 +141,14 @@ impl Files {
         path: &Path,
         write: impl FnOnce(&mut BufWriter<File>) -> Result<(), Unwritten>,
     ) -> Result<(), Error> {
-        let write = || -> Result<(), Unwritten> {
-            let mut file = BufWriter::with_capacity(1 << 20, self.open(path)?);
-            write(&mut file)?;
-            file.into_inner().map_err(|error| Unwritten::File(error.into_error()))?;
-            Ok(())
-        };
-        write().map_err(|error| error.of(path))
+        let file = self.create(path)?;
+        fill(file, path, write)
+    }
+
+    /// Creates a file under a temporary name, which [`fill`] writes.
+    pub fn create(&mut self, path: &Path) -> Result<BufWriter<File>, Error> {
+        let file = self.open(path).map_err(|error| Unwritten::File(error).of(path))?;
+        Ok(BufWriter::with_capacity(1 << 20, file))
     }
 
     /// Opens the temporary file, and records its final name.
@@ -193,6 +192,17 @@ impl Files {
         }
         Ok(())
     }
+}
+
+/// Writes a file that [`Files::create`] created for a path.
+pub(crate) fn fill(
+    mut file: BufWriter<File>,
+    path: &Path,
+    write: impl FnOnce(&mut BufWriter<File>) -> Result<(), Unwritten>,
+) -> Result<(), Error> {
+    let written = write(&mut file)
+        .and_then(|()| file.into_inner().map(drop).map_err(|error| Unwritten::File(error.into_error())));
+    written.map_err(|error| error.of(path))
 }
 
 /// A file without its final name. Dropping it removes the file.
@@ -384,6 +394,11 @@ impl<'p> Written<'p> {
     /// Starts with 0 of `total` bytes.
     pub fn none_of(total: u64, progress: &'p Progress) -> Self {
         Self { progress, done: 0, total }
+    }
+
+    /// Writes a file's content. Writing can be cancelled after each part.
+    pub fn image(&mut self, image: &Image<'_>, to: &mut impl Write) -> Result<(), Unwritten> {
+        write_image(image, &mut |piece| self.write(piece, |part| Ok(to.write_all(part)?)))
     }
 
     /// Writes a piece by a function, in parts. Writing can be cancelled after each part.

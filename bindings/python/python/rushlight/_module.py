@@ -51,43 +51,48 @@ class Module:
         return self._call(name, inputs, named)
 
     def _call(self, name, inputs, named):
+        signature = self._signature(name)
+        outputs = self._run(name, *self._leaves(name, signature, inputs, named))
+        if signature is None:
+            return outputs[0] if len(outputs) == 1 else tuple(outputs)
+        return signature.build(outputs)
+
+    def _signature(self, name):
+        """The signature of a method, or None for a program without names."""
         try:
-            signature = self._signatures[name]
+            return self._signatures[name]
         except KeyError:
             signature = self._signatures[name] = _signature.of_method(self._core, name)
             if signature is None or signature.is_plain:
                 self._plain.add(name)
             if _LOGGER.isEnabledFor(logging.INFO):
                 _LOGGER.info("%r, method %r: %s", self, name, ", ".join(self.report._summary()))
-        if signature is None:
-            if named:
-                raise TypeError(f"`{name}` has no input `{next(iter(named))}`: the program does not record names")
-            outputs = self._run(name, *inputs)
-            return outputs[0] if len(outputs) == 1 else tuple(outputs)
-        return signature.build(self._run(name, *signature.flatten(inputs, named)))
+            return signature
 
     def benchmark(self, /, *inputs, method="forward", warmup=3, runs=30, **named):
         """Runs a method `warmup` times, then `runs` times, and returns a `rushlight.Benchmark` with the times of the latter. The inputs are
         those of a call. A method with state changes it, as other calls do.
         """
-        warmup, runs = _runs("warmup", warmup, 0), _runs("runs", runs, 1)
-        return Benchmark(_benchmark(self._core, method, self._leaves(method, inputs, named), warmup, runs))
+        warmup, runs = _int("warmup", warmup, 0, _MAX_RUNS), _int("runs", runs, 1, _MAX_RUNS)
+        leaves = list(self._leaves(method, self._signature(method), inputs, named))
+        return Benchmark(_benchmark(self._core, method, leaves, warmup, runs))
 
     def profile(self, /, *inputs, method="forward", runs=10, **named):
         """Runs a method `runs` times, and returns a `rushlight.Profile`: the time of each operator, instruction and step, with the nodes
         of the model, and the limits of the device. The inputs are those of a call.
         """
-        runs = _runs("runs", runs, 1)
-        return Profile(*_profile(self._core, method, self._leaves(method, inputs, named), runs))
+        runs = _int("runs", runs, 1, _MAX_RUNS)
+        leaves = list(self._leaves(method, self._signature(method), inputs, named))
+        return Profile(*_profile(self._core, method, leaves, runs))
 
-    def _leaves(self, name, inputs, named):
+    @staticmethod
+    def _leaves(name, signature, inputs, named):
         """The inputs of a call in the order of the method's."""
-        signature = _signature.of_method(self._core, name)
         if signature is not None:
-            return list(signature.flatten(inputs, named))
+            return signature.flatten(inputs, named)
         if named:
             raise TypeError(f"`{name}` has no input `{next(iter(named))}`: the program does not record names")
-        return list(inputs)
+        return inputs
 
     @property
     def method_names(self):
@@ -229,19 +234,16 @@ def _absolute(path_or_bytes):
     return path_or_bytes
 
 
-def _runs(what, value, least):
-    """A number of runs."""
-    runs = count_of(value, least, _MAX_RUNS)
-    if runs is None:
-        raise ValueError(f"{what} must be an int from {least} to {_MAX_RUNS}, got {value!r}")
-    return runs
-
-
 def _count(name, value, most):
     """Returns an int from 1 to `most`, or None."""
-    count = count_of(value, 1, most)
-    if count is None and value is not None:
-        raise ValueError(f"{name} must be an int from 1 to {most}, got {value!r}")
+    return None if value is None else _int(name, value, 1, most)
+
+
+def _int(name, value, least, most):
+    """Returns an int from `least` to `most`."""
+    count = count_of(value, least, most)
+    if count is None:
+        raise ValueError(f"{name} must be an int from {least} to {most}, got {value!r}")
     return count
 
 

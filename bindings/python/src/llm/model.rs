@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use pyo3::prelude::*;
-use rushlight_llm::{Error, Limits, Model, Pool, Pooling};
+use rushlight_llm::{Error, Limits, Model, Pooling};
 use rushlight_python_macros::guarded;
 
 use super::error;
@@ -67,10 +67,7 @@ impl LanguageModel {
             let mut session = model.session()?;
             let mut rows = Vec::new();
             for tokens in &texts {
-                let mut pool = Pool::new(pooling);
-                session.reset(model)?;
-                session.embed(model, tokens, &mut pool)?;
-                rows.extend(pool.normalized(dimensions));
+                rows.extend(session.embedding(model, tokens, pooling, dimensions)?);
             }
             Ok((rows, dimensions))
         })?;

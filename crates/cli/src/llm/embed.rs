@@ -1,10 +1,9 @@
 //! `rushlight llm embed`.
 
 use clap::Args;
-use rushlight_llm::{Pool, Pooling};
 use serde_json::json;
 
-use super::generation::TextModel;
+use super::generation::{PoolingChoice, TextModel};
 use crate::failure::Failure;
 use crate::output;
 
@@ -29,9 +28,8 @@ pub struct Embed {
     #[arg(short = 'p', long = "prompt", value_name = "TEXT", conflicts_with = "texts")]
     texts_flag: Vec<String>,
 
-    /// Pooling of the hidden states of a text to its embedding; choose the one that the model was trained with
-    #[arg(long, value_name = "POOLING", default_value = "last", value_parser = ["last", "mean"])]
-    pooling: String,
+    #[command(flatten)]
+    pooling: PoolingChoice,
 
     /// Number of elements of an embedding; by default all of the model's
     #[arg(long, value_name = "N", value_parser = crate::arguments::count)]
@@ -50,13 +48,11 @@ impl Embed {
         if dimensions > size {
             return Err(Failure::Arguments(format!("`--dimensions {dimensions}`: the model has {size}")));
         }
-        let pooling = if self.pooling == "mean" { Pooling::Mean } else { Pooling::Last };
+        let pooling = self.pooling.pooling();
         let mut session = model.session()?;
         let mut embed = |text: &str| -> Result<(), Failure> {
-            let mut pool = Pool::new(pooling);
-            session.reset(&mut model)?;
-            session.embed(&mut model, &tokenizer.encode(text, true)?, &mut pool)?;
-            output::print(&json!(pool.normalized(dimensions)).to_string());
+            let embedding = session.embedding(&mut model, &tokenizer.encode(text, true)?, pooling, dimensions)?;
+            output::print(&json!(embedding).to_string());
             Ok(())
         };
         for text in self.texts.iter().chain(&self.texts_flag) {

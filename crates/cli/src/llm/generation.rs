@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, value_parser};
 use rushlight::options::Options as _;
 use rushlight::{LoadMode, Lower};
-use rushlight_llm::{Adapter, Draft, DraftModel, Generation, GenerationOptions, Model, Tokenizer};
+use rushlight_llm::{Adapter, Draft, DraftModel, Generation, GenerationOptions, Model, Pooling, Tokenizer};
 
 use super::source::Source;
 use crate::arguments;
@@ -34,6 +34,21 @@ impl Lora {
             model.set_adapter(Some(adapter))?;
         }
         Ok(model)
+    }
+}
+
+/// The pooling of embeddings.
+#[derive(Args)]
+pub struct PoolingChoice {
+    /// Pooling of the hidden states of a text to its embedding, with a program of `compile --hidden-states`; choose the one
+    /// that the model was trained with
+    #[arg(long, value_name = "POOLING", default_value = "last", value_parser = ["last", "mean"])]
+    pooling: String,
+}
+
+impl PoolingChoice {
+    pub fn pooling(&self) -> Pooling {
+        if self.pooling == "mean" { Pooling::Mean } else { Pooling::Last }
     }
 }
 

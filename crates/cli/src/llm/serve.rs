@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use rushlight_llm::{Adapter, Model, Pooling};
+use rushlight_llm::{Adapter, Model};
 use rushlight_llm_server::{Error, Handled, Options, serve};
 
-use super::generation::{self, Template, TextModel};
+use super::generation::{self, PoolingChoice, Template, TextModel};
 use crate::failure::Failure;
 use crate::output;
 use crate::progress::is_verbose;
@@ -85,9 +85,8 @@ pub struct Serve {
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     timeout: u64,
 
-    /// Pooling of the hidden states of a text to its embedding, with a program of `compile --hidden-states`
-    #[arg(long, value_name = "POOLING", default_value = "last", value_parser = ["last", "mean"])]
-    pooling: String,
+    #[command(flatten)]
+    pooling: PoolingChoice,
 
     #[command(flatten)]
     chat_template: Template,
@@ -144,7 +143,7 @@ impl Serve {
             allowed_hosts: self.allowed_host,
             cors_origins: self.cors_origin,
             on_request: is_verbose().then_some(log),
-            pooling: if self.pooling == "mean" { Pooling::Mean } else { Pooling::Last },
+            pooling: self.pooling.pooling(),
             generation: self.options.values,
             ..Options::default()
         };

@@ -1,5 +1,6 @@
 //! The source of a language model: its program, or the published files that it is compiled from.
 
+use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 
 use clap::{Arg, Args};
@@ -28,6 +29,10 @@ pub struct Source {
 
     #[command(flatten)]
     settings: Chosen<Settings>,
+
+    /// The program, once it is known: the tokenizer and the model are read from it.
+    #[arg(skip)]
+    program: OnceCell<PathBuf>,
 }
 
 /// Options of the compilation of a folder or a .gguf file.
@@ -52,6 +57,10 @@ impl Selection for Settings {
 impl Source {
     /// The program. Compiles published files if the cache does not have their program.
     pub fn program(&self, running: &Running) -> Result<Model, Failure> {
+        let opening = self.opening.clone();
+        if let Some(program) = self.program.get() {
+            return Ok(Model { model: program.clone(), opening });
+        }
         let path = self.path();
         if path.exists() && !is_language_model(path) && self.settings.options != CompilerOptions::default() {
             return Err(Failure::Arguments(format!(
@@ -60,8 +69,8 @@ impl Source {
                 path.display()
             )));
         }
-        let opening = self.opening.clone();
-        Ok(Model { model: program(path, &self.settings.options, running)?, opening })
+        let program = program(path, &self.settings.options, running)?;
+        Ok(Model { model: self.program.get_or_init(|| program).clone(), opening })
     }
 
     /// The program of a smaller model that guesses tokens, with the options of this one.

@@ -132,7 +132,7 @@ pub enum WeightScales {
     PerTensor,
     /// Those of an output channel ([`Layer::axis`](super::Layer)).
     PerChannel,
-    /// So many consecutive weights of an output channel. Only linear layers and embeddings have groups.
+    /// This number of consecutive weights of an output channel. Only linear layers and embeddings have groups.
     PerGroup(usize),
 }
 

@@ -1,7 +1,7 @@
 //! Probabilities of tokens, and embeddings of texts.
 
 use super::Session;
-use crate::embedding::Pool;
+use crate::embedding::{Pool, Pooling};
 use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::prompt::Part;
@@ -55,6 +55,24 @@ impl Session {
             })?;
         }
         Ok(scores)
+    }
+
+    /// Computes the embedding of a text by itself: forgets the session's tokens first. The result has the first `dimensions` elements,
+    /// at most those of the model, and the Euclidean norm 1.
+    ///
+    /// # Errors
+    /// The errors of [`reset`](Self::reset) and [`embed`](Self::embed).
+    pub fn embedding(
+        &mut self,
+        model: &mut Model,
+        tokens: &[u32],
+        pooling: Pooling,
+        dimensions: usize,
+    ) -> Result<Vec<f32>> {
+        let mut pool = Pool::new(pooling);
+        self.reset(model)?;
+        self.embed(model, tokens, &mut pool)?;
+        Ok(pool.normalized(dimensions))
     }
 
     /// Adds tokens in as many calls as needed, and adds their hidden states to `pool`.

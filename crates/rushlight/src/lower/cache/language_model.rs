@@ -1,18 +1,17 @@
 //! Programs of published language models, each compiled once.
 
-use std::fs::{self, File, Metadata};
-use std::io::{self, Write};
+use std::fs::{self, Metadata};
+use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::UNIX_EPOCH;
 
 use etcetera::base_strategy::{BaseStrategy, choose_native_strategy};
+use rushlight_format::pte::WriteOptions;
 use rushlight_graph::Progress;
 use rushlight_runtime::Code;
 
-use super::checksum::Checksum;
-use super::{Cache, Made, check_sum, folder};
-use crate::atomic::PARTIAL;
+use super::{Cache, Made, check_sum, folder, write_summed};
+use crate::atomic::{Files, Written, unwritable};
 use crate::backends;
 use crate::compile::Compiler;
 use crate::error::Error;
@@ -89,49 +88,18 @@ impl Cache {
             folder::touch(&file);
             return Ok(CachedModel { file, is_new: false });
         }
-        let partial = Partial::create(&file).map_err(named)?;
+        // An unwritable folder is an error before the work.
+        let mut files = Files::replacing();
+        let entry = files.create(&file).map_err(named)?;
         let compiler = options.apply(Compiler::new().progress(progress.clone()))?;
-        compiler.language_model(path, options.language_model()?).compile()?.save_with(&partial.0, progress)?;
-        partial.finish(&file)?;
+        let compiled = compiler.language_model(path, options.language_model()?).compile()?;
+        let image = compiled.compiled().program.write(&WriteOptions::default()).map_err(unwritable)?;
+        let mut written = Written::none_of(image.size(), progress);
+        write_summed(entry, &file, |summed| written.image(&image, summed))?;
+        files.finish()?;
         folder::sweep(&self.folder, self.limit, &file);
         Ok(CachedModel { file, is_new: true })
     }
-}
-
-/// An entry that is not complete yet. It is removed when this is dropped.
-struct Partial(PathBuf);
-
-impl Partial {
-    /// Creates the file, so that an unwritable folder is an error before the work.
-    fn create(file: &Path) -> Result<Self, Error> {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let mut name = file.as_os_str().to_owned();
-        name.push(format!(".{}.{count}{PARTIAL}", std::process::id()));
-        let partial = Self(name.into());
-        File::create(&partial.0).map_err(|error| unwritten(&partial.0, &error))?;
-        Ok(partial)
-    }
-
-    /// Adds the checksum, and renames the file.
-    fn finish(self, file: &Path) -> Result<(), Error> {
-        let mut sum = Checksum::new();
-        sum.update(source::open(&self.0, LoadMode::Mmap)?.bytes());
-        let sum = sum.finish();
-        let written = File::options().append(true).open(&self.0).and_then(|mut partial| partial.write_all(&sum));
-        written.and_then(|()| fs::rename(&self.0, file)).map_err(|error| unwritten(file, &error))
-    }
-}
-
-impl Drop for Partial {
-    fn drop(&mut self) {
-        // It is gone where it was renamed.
-        drop(fs::remove_file(&self.0));
-    }
-}
-
-fn unwritten(file: &Path, error: &io::Error) -> Error {
-    Error::new(Code::AccessFailed, format!("cannot write `{}`", file.display())).got(error.to_string())
 }
 
 /// Everything that determines the program of a language model, by name.

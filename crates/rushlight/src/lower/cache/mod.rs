@@ -12,8 +12,8 @@ mod key;
 mod language_model;
 
 use std::fmt;
-use std::fs;
-use std::io::{self, Write};
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use blake3::Hash;
@@ -24,7 +24,7 @@ use rushlight_format::Blob;
 use rushlight_format::pte::{ProgramModel, WriteOptions};
 use rushlight_runtime::{Code, Program, StableBytes};
 
-use crate::atomic::{Files, unwritable, write_image};
+use crate::atomic::{Files, Unwritten, fill, unwritable, write_image};
 use crate::error::Error;
 use crate::source::{self, LoadMode};
 
@@ -222,16 +222,26 @@ impl<'a> Entry<'a> {
         folder::create(folder)?;
         folder::check(folder)?;
         let mut files = Files::replacing();
-        files.write_by(&self.file, |file| {
-            let mut summed = Summed { to: file, sum: Checksum::new() };
-            write_image(&image, &mut |piece| Ok(summed.write_all(piece)?))?;
-            let Summed { to, sum } = summed;
-            Ok(to.write_all(&sum.finish())?)
-        })?;
+        let file = files.create(&self.file)?;
+        write_summed(file, &self.file, |summed| write_image(&image, &mut |piece| Ok(summed.write_all(piece)?)))?;
         files.finish()?;
         folder::sweep(folder, self.cache.limit, &self.file);
         Ok(self.file)
     }
+}
+
+/// Writes the content of an entry, and its checksum after it.
+fn write_summed(
+    file: BufWriter<File>,
+    path: &Path,
+    write: impl FnOnce(&mut Summed<'_, BufWriter<File>>) -> Result<(), Unwritten>,
+) -> Result<(), Error> {
+    fill(file, path, |file| {
+        let mut summed = Summed { to: file, sum: Checksum::new() };
+        write(&mut summed)?;
+        let Summed { to, sum } = summed;
+        Ok(to.write_all(&sum.finish())?)
+    })
 }
 
 /// Checks the checksum. It is after the end of the program, where readers of programs do not look. If the system

@@ -92,27 +92,10 @@ fn attention(format: KeyValueFormat) -> CpuProgram {
     let mut program = program();
     let affine = Some(Affine::new(1.0, 128, [0, 255]));
     program.tensors[5] = Tensor { dtype: ScalarType::Byte, affine, ..program.tensors[5].clone() };
-    let ([one, zero], (mask, causal, scale)) = ([1, 0].map(Size::Fixed), (None, None, 1.0));
-    let (q, k, v, y, strides) = (0, 5, 5, 1, [[zero; 3]; 4]);
-    let (batch, heads, groups, rows, keys, depth, value_depth) = (one, one, one, one, one, one, one);
-    program.steps = vec![Step::Attention(Attention {
-        q,
-        k,
-        v,
-        mask,
-        format,
-        y,
-        batch,
-        heads,
-        groups,
-        rows,
-        keys,
-        depth,
-        value_depth,
-        scale,
-        causal,
-        strides,
-    })];
+    let (q, k, v, y, one) = (0, 5, 5, 1, Size::Fixed(1));
+    let [batch, heads, groups, rows, value_depth] = [one; 5];
+    let step = Attention { q, k, v, format, y, batch, heads, groups, rows, value_depth, ..work::attention(1, 1) };
+    program.steps = vec![Step::Attention(step)];
     program.names.clear();
     program
 }

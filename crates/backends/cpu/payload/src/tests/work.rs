@@ -50,7 +50,7 @@ fn matmul() -> Matmul {
     Matmul { a: 0, b: 1, y: 2, kind }
 }
 
-fn attention(keys: u64, depth: u64) -> Attention {
+pub(super) fn attention(keys: u64, depth: u64) -> Attention {
     let [batch, heads, groups, rows, value_depth] = fixed([2, 4, 2, 5, 16]);
     let [keys, depth] = fixed([keys, depth]);
     let strides = [fixed([0; 3]); 4];
