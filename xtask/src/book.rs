@@ -8,5 +8,5 @@ use crate::setup::{self, tool};
 /// Builds it in `target/book`.
 pub fn build() -> Result<()> {
     setup::one("mdbook")?;
-    run(&mut command(tool("mdbook"), &["build", "docs"]))
+    run(&mut command(tool("mdbook")?, &["build", "docs"]))
 }

@@ -132,7 +132,7 @@ fn version() -> Result<String> {
 fn generate() -> Result<String> {
     setup::one("cbindgen")?;
     let config = format!("{FOLDER}/cbindgen.toml");
-    let made = output(&mut command(setup::tool("cbindgen"), &["--quiet", "--config", &config, FOLDER]))?;
+    let made = output(&mut command(setup::tool("cbindgen")?, &["--quiet", "--config", &config, FOLDER]))?;
     for (index, name) in ["MAJOR", "MINOR", "PATCH"].iter().enumerate() {
         let number = env!("CARGO_PKG_VERSION").split('.').nth(index).unwrap_or_default();
         if !made.contains(&format!("#define RL_VERSION_{name} {number}\n")) {

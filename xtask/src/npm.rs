@@ -210,7 +210,7 @@ fn build(profile: &str, features: &[&str], variant: &Variant) -> Result<PathBuf>
 /// Writes `name.wasm`, and `name.js` with the function `bind`, which makes the JavaScript of one instance.
 fn bind(module: &Path, folder: &Path, name: &str) -> Result<()> {
     let made = target_folder().join("bindgen");
-    let mut bindgen = command(setup::tool("wasm-bindgen"), &["--target", "web", "--no-typescript"]);
+    let mut bindgen = command(setup::tool("wasm-bindgen")?, &["--target", "web", "--no-typescript"]);
     bindgen.args(["--omit-default-module-path", "--out-name", name]).arg("--out-dir").arg(&made);
     run(bindgen.arg(module))?;
     let glue = fs::read_to_string(made.join(format!("{name}.js")))?;

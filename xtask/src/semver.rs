@@ -16,7 +16,7 @@ pub fn check(revision: Option<&str>) -> Result<()> {
     };
     setup::one("semver")?;
     let mut check =
-        command(setup::tool("cargo-semver-checks"), &["semver-checks", "check-release", "--baseline-rev", baseline]);
+        command(setup::tool("cargo-semver-checks")?, &["semver-checks", "check-release", "--baseline-rev", baseline]);
     check.args(["--default-features", "--color", "never"]);
     for name in LISTED {
         check.args(["--package", name]);

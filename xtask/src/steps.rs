@@ -54,6 +54,23 @@ impl Done {
     }
 }
 
+/// Steps that run one after the other, and others that run beside them in the same way.
+#[derive(Debug)]
+pub struct Round {
+    pub steps: &'static [Step],
+    pub beside: &'static [Step],
+    pub folder: Folder,
+}
+
+/// Where the steps beside build.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Folder {
+    /// In their own folder, because cargo locks a folder while it builds.
+    Own,
+    /// In that of the other steps, where all that they need has been built.
+    Shared,
+}
+
 /// Runs steps one after the other, those after one that failed too.
 #[derive(Debug, Default)]
 pub struct Steps {
@@ -64,30 +81,33 @@ pub struct Steps {
 
 impl Steps {
     /// Runs all steps of a chore and prints the time of each. Fails if one did.
-    pub fn run(chore: &str, steps: &[Step]) -> Result<()> {
-        Self::run_beside(chore, steps, &[]).map(|_| ())
+    pub fn run(chore: &str, steps: &'static [Step]) -> Result<()> {
+        Self::run_rounds(chore, &[Round { steps, beside: &[], folder: Folder::Shared }]).map(|_| ())
     }
 
-    /// Like [`run`](Self::run), with other steps of the chore in parallel, each in its own process. Their output is
-    /// shown when they end. They build in their own folder, because cargo would lock a shared one. Returns the times.
-    pub fn run_beside(chore: &str, steps: &[Step], beside: &[Step]) -> Result<Vec<Done>> {
+    /// Runs one round after the other. Each step beside is a process of its own, whose output is shown when it ends. Returns the times.
+    pub fn run_rounds(chore: &str, rounds: &[Round]) -> Result<Vec<Done>> {
         let start = Instant::now();
-        let this = thread::scope(|scope| {
+        let done = rounds.iter().fold(Self::default(), |done, round| done.add(Self::round(chore, round)));
+        done.finish(chore, start)
+    }
+
+    fn round(chore: &str, round: &Round) -> Self {
+        thread::scope(|scope| {
             let beside = scope.spawn(|| {
                 let mut this = Self::default();
-                for step in beside {
-                    this.step(*step, || process(chore, step.name));
+                for step in round.beside {
+                    this.step(*step, || process(chore, step.name, round.folder));
                 }
                 this
             });
             let mut this = Self::default();
-            for step in steps {
+            for step in round.steps {
                 println!("\n== {}", step.name);
                 this.step(*step, step.run);
             }
             this.add(beside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-        });
-        this.finish(chore, start)
+        })
     }
 
     /// Runs the step of that name.
@@ -144,10 +164,13 @@ impl Steps {
 }
 
 /// Runs a step in a process of its own, and prints what that printed when it ends.
-fn process(chore: &str, name: &str) -> Result<()> {
+fn process(chore: &str, name: &str, folder: Folder) -> Result<()> {
     let (mut reader, writer) = std::io::pipe()?;
     let mut command = Command::new(std::env::current_exe()?);
-    command.args([chore, name]).env("CARGO_TARGET_DIR", target_folder().join("beside"));
+    command.args([chore, name]);
+    if folder == Folder::Own {
+        command.env("CARGO_TARGET_DIR", target_folder().join("beside"));
+    }
     let mut process = command.stdout(writer.try_clone()?).stderr(writer).spawn()?;
     // Its ends of the pipe would keep this process waiting.
     drop(command);

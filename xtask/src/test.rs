@@ -15,26 +15,41 @@ use crate::jvm;
 use crate::npm;
 use crate::setup::{self, book_python, ray_python, tokenizers_python, venv_python};
 use crate::size;
-use crate::steps::{Step, Steps};
+use crate::steps::{Folder, Round, Step, Steps};
 use crate::writers;
 
-/// The stages. Their budgets hold on two cores once the tools are installed, with the parallel stages running. The
-/// budgets make up half an hour.
-pub const STAGES: &[Step] = &[
-    Step::new("check", check::all).within(150),
-    Step::new("rust", rust).within(540),
-    Step::new("embedded", embedded).within(60),
-    Step::new("hostile", hostile).within(30),
-    Step::new("c", c::test).within(60),
-    Step::new("python", python).within(300),
-    Step::new("book", book_and_examples).within(270),
-    Step::new("models", models).within(240),
-    Step::new("js", js).within(120),
-    Step::new("jvm", jvm::test).within(30),
+/// The stages of a whole run. Their budgets hold on two cores once the tools are installed, with both columns of a round running. The
+/// longer columns make up half an hour.
+pub const ROUNDS: &[Round] = &[
+    // The library and the tests are built while other targets are tested.
+    Round {
+        steps: &[Step::new("check", check::all).within(300), Step::new("rust", rust).within(660)],
+        beside: &[
+            Step::new("aarch64", aarch64).within(500),
+            Step::new("wasm", wasm).within(140),
+            Step::new("tools", tools).within(30),
+        ],
+        folder: Folder::Own,
+    },
+    // What uses them. Packages of C, JavaScript and Java are made in the second column alone.
+    Round {
+        steps: &[Step::new("python", python).within(500), Step::new("models", models).within(340)],
+        beside: &[
+            Step::new("embedded", embedded).within(60),
+            Step::new("hostile", hostile).within(40),
+            Step::new("c", c::test).within(180),
+            Step::new("js", js).within(150),
+            Step::new("jvm", jvm::test).within(50),
+            Step::new("book", book_and_examples).within(360),
+        ],
+        folder: Folder::Shared,
+    },
 ];
 
-/// Stages that use nothing that the others build, and run beside them.
-pub const STAGES_BESIDE: &[Step] = &[Step::new("aarch64", aarch64), Step::new("wasm", wasm), Step::new("tools", tools)];
+/// All stages of the rounds.
+pub fn stages() -> impl Iterator<Item = &'static Step> {
+    ROUNDS.iter().flat_map(|round| round.steps.iter().chain(round.beside))
+}
 
 /// Stages that take long, which only run when they are named.
 const LONG_STAGES: &[Step] = &[
@@ -61,7 +76,7 @@ pub fn all() -> Result<()> {
     thread::spawn(|| setup::one("python"));
     // Tools that two stages at once would install. Each tries again, and says why if it fails.
     let _ = setup::one("cross").and_then(|()| setup::one("qemu"));
-    let done = Steps::run_beside("test", STAGES, STAGES_BESIDE)?;
+    let done = Steps::run_rounds("test", ROUNDS)?;
     if std::env::var_os("UPDATE_DOCS").is_some() {
         budgets::write(&done)?;
     }
@@ -176,7 +191,7 @@ fn quick_suites() -> Result<()> {
 }
 
 pub fn one(name: &str) -> Result<()> {
-    let stages: Vec<Step> = STAGES.iter().chain(STAGES_BESIDE).chain(LONG_STAGES).copied().collect();
+    let stages: Vec<Step> = stages().chain(LONG_STAGES).copied().collect();
     Steps::one("test", &stages, name)
 }
 
@@ -275,7 +290,9 @@ fn book_and_examples() -> Result<()> {
     setup::one("cross")?;
     setup::one("qemu")?;
     run(checked("build").args(["--tests", "--lib"]))?;
-    setup::assemble(venv_python(), "checked", Path::new(PYTHON_PACKAGE))?;
+    // Its own, as the Python tests, which run beside, make theirs anew.
+    let package = root().join("target/book/package");
+    setup::assemble(venv_python(), "checked", &package)?;
     c::package_for_tests()?;
     if exists("javac") {
         jvm::package_for_tests()?;
@@ -284,7 +301,6 @@ fn book_and_examples() -> Result<()> {
         npm::test_package(&root().join(NPM_PACKAGE))?;
     }
     book::build()?;
-    let package = root().join(PYTHON_PACKAGE);
     let mut pages = command(book_python(), &["tools/book.py"]);
     run(pages.env("PYTHONPATH", &package).env("RUSHLIGHT", root().join("target/checked/rushlight")))?;
     let tests = ["-m", "pytest", "-q", "--numprocesses", "2", "tests/book", "tests/examples"];

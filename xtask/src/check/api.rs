@@ -1,7 +1,7 @@
 //! The public API of the library crates, item by item: `docs/api` keeps what a change of it must show.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use public_api::Builder;
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::command::{command, output, root, run};
 
-/// The crates that are listed, with their default features.
+/// The crates that are listed, with the features that the workspace turns on.
 pub const LISTED: &[&str] = &[
     "rushlight",
     "rushlight-checkpoint",
@@ -23,20 +23,22 @@ pub const LISTED: &[&str] = &[
 
 /// Writes the listings.
 pub fn write() -> Result<()> {
+    let folder = document()?;
     for name in LISTED {
         let path = path(name);
         fs::create_dir_all(path.parent().unwrap_or(&path))?;
-        fs::write(&path, listing(name)?)?;
+        fs::write(&path, listing(&folder, name)?)?;
         println!("{}", path.display());
     }
     Ok(())
 }
 
-/// Fails if a listing is not what the crate has.
+/// Fails if a listing is not what the crate has, or if rustdoc warns.
 pub fn check() -> Result<()> {
-    let mut wrong = Vec::new();
+    document_programs()?;
+    let (mut wrong, folder) = (Vec::new(), document()?);
     for name in LISTED {
-        let (is, was) = (listing(name)?, fs::read_to_string(path(name)).unwrap_or_default());
+        let (is, was) = (listing(&folder, name)?, fs::read_to_string(path(name)).unwrap_or_default());
         let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
         let (new, old) = (lines(&is), lines(&was));
         wrong.extend(old.iter().filter(|line| !new.contains(line)).map(|line| format!("- {line}")));
@@ -58,15 +60,26 @@ fn path(name: &str) -> PathBuf {
     root().join("docs/api").join(name).with_extension("txt")
 }
 
-/// All public items of a crate, a line each.
-fn listing(name: &str) -> Result<String> {
-    let arguments =
-        ["rustdoc", "--quiet", "-p", name, "--lib", "--", "-Z", "unstable-options", "--output-format", "json"];
-    run(command("cargo", &arguments).env("RUSTDOC", root().join("tools/rustdoc-json")))?;
+/// Documents the programs, in which rustdoc finds no warning.
+fn document_programs() -> Result<()> {
+    let mut doc = command("cargo", &["doc", "--workspace", "--bins", "--no-deps", "--quiet"]);
+    run(doc.env("RUSTDOCFLAGS", "-D warnings"))
+}
+
+/// Documents all libraries as JSON, and returns its folder. A warning is an error: rustdoc's lints do not depend on the output's format.
+fn document() -> Result<PathBuf> {
+    let mut doc = command("cargo", &["doc", "--workspace", "--lib", "--no-deps", "--quiet"]);
+    doc.env("RUSTDOC", root().join("tools/rustdoc-json"));
+    run(doc.env("RUSTDOCFLAGS", "-D warnings -Z unstable-options --output-format json"))?;
     let metadata = output(&mut command("cargo", &["metadata", "--format-version", "1", "--no-deps"]))?;
     let metadata: Value = serde_json::from_str(&metadata)?;
     let target = metadata["target_directory"].as_str().context("cargo names its target directory")?;
-    let json = PathBuf::from(target).join("doc").join(name.replace('-', "_")).with_extension("json");
+    Ok(PathBuf::from(target).join("doc"))
+}
+
+/// All public items of a crate, a line each.
+fn listing(folder: &Path, name: &str) -> Result<String> {
+    let json = folder.join(name.replace('-', "_")).with_extension("json");
     let api = Builder::from_rustdoc_json(json)
         .omit_blanket_impls(true)
         .omit_auto_trait_impls(true)

@@ -22,7 +22,6 @@ const CHECKS: &[Step] = &[
     Step::new("prose", prose::check),
     Step::new("clippy", clippy),
     Step::new("pythons", pythons::check),
-    Step::new("docs", docs),
     Step::new("api", api::check),
     Step::new("header", header::check),
 ];
@@ -60,8 +59,4 @@ pub fn clippy_of(packages: &[&str]) -> Result<()> {
 
 fn clippy_command(packages: &[&str]) -> Command {
     command("cargo", &[&["clippy", "--quiet", "--all-targets"], packages, &["--", "-D", "warnings"]].concat())
-}
-
-fn docs() -> Result<()> {
-    run(command("cargo", &["doc", "--workspace", "--no-deps", "--quiet"]).env("RUSTDOCFLAGS", "-D warnings"))
 }
