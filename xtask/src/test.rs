@@ -31,7 +31,7 @@ pub const ROUNDS: &[Round] = &[
         ],
         folder: Folder::Own,
     },
-    // What uses them. Packages of C, JavaScript and Java are made in the second column alone.
+    // Stages that use them. Packages of C, JavaScript and Java are made in the second column alone.
     Round {
         steps: &[Step::new("python", python).within(500), Step::new("models", models).within(340)],
         beside: &[
