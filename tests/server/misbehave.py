@@ -119,6 +119,7 @@ class Misbehaving:
             ("/v1/completions", filled('{"prompt": "', "word ", '"}')),
             ("/v1/completions", filled('{"prompt": "a", "x": [', "{},", "0]}")),
             ("/v1/chat/completions", filled('{"messages": [', '{"role":"user","content":""},', "{}]}")),
+            ("/v1/responses", filled('{"input": [', '{"role":"user","content":""},', "{}]}")),
             ("/v1/embeddings", filled('{"input": ["', '","', '"]}')),
         ]
         await self.send(request(*self.choose.choice(bodies)), read=1 << 20, wait=20)

@@ -15,10 +15,10 @@ GREEDY = json.loads((MODEL / "text.json").read_text())
 KEY = "a key"
 
 
-def compiled(folder, *options, model=MODEL, context=80):
-    """The program `tiny.pte` in a folder, with the tokenizer of the tiny Llama."""
+def compiled(folder, *options, model=MODEL, context=80, tokenizer=MODEL):
+    """The program `tiny.pte` in a folder, with a tokenizer, that of the tiny Llama by default."""
     program = Path(folder) / "tiny.pte"
-    compile = [RUSHLIGHT, "compile", model, "--tokenizer", MODEL, "--backend", "cpu", "--max-context-len", str(context)]
+    compile = [RUSHLIGHT, "compile", model, "--tokenizer", tokenizer, "--backend", "cpu", "--max-context-len", str(context)]
     subprocess.run([*compile, *options, "-o", program], check=True, capture_output=True)
     return program
 

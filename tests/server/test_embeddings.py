@@ -79,11 +79,39 @@ def test_texts(embedding_server):
     assert list(numbers) == several[0].embedding
 
 
+def test_any_number_of_texts(embedding_server):
+    """They are computed in batches of 128, and sent batch by batch."""
+    client = embedding_server
+    letters = [letter * length for letter in "abc" for length in (1, 2, 3)]
+    answers = [client.embeddings.create(model="tiny", input=text) for text in letters]
+    alone = [answer.data[0].embedding for answer in answers]
+    tokens = [answer.usage.prompt_tokens for answer in answers]
+    for count in (127, 128, 129, 256, 257, 1000):
+        texts = [letters[index % 9] for index in range(count)]
+        for encoding in (openai.NOT_GIVEN, "float"):
+            answer = client.embeddings.create(model="tiny", input=texts, encoding_format=encoding)
+            assert [item.index for item in answer.data] == list(range(count))
+            for index, item in enumerate(answer.data):
+                assert_close(item.embedding, alone[index % 9])
+            assert answer.usage.prompt_tokens == sum(tokens[index % 9] for index in range(count))
+    lists = client.embeddings.create(model="tiny", input=[[5]] * 200).data
+    assert len(lists) == 200 and lists[0].embedding == lists[-1].embedding
+
+
+def test_a_failure_after_the_first_batch_cuts_the_answer_off(tmp_path):
+    """Its status has been sent already, so that the client must not take it for a whole one."""
+    with serving(compiled(tmp_path, "--hidden-states"), "--timeout", "1") as (_, address):
+        with openai.OpenAI(base_url=address + "/v1", api_key=KEY, max_retries=0) as client:
+            with pytest.raises(openai.APIError) as error:
+                client.embeddings.create(model="tiny", input=[[5] * 80] * 5000)
+            assert isinstance(error.value, (openai.APIConnectionError, openai.InternalServerError))
+
+
 def test_errors(embedding_server, address):
     client = embedding_server
     for wrong, what in (
-        (dict(input=[]), "1 to 128 texts"),
-        (dict(input=["a"] * 129), "1 to 128 texts"),
+        (dict(input=[]), "at least one text"),
+        (dict(input=["a"] * 300 + ["a" * 100]), "context"),
         (dict(input=[[]]), "at least one token"),
         (dict(input=[64]), "tokens below 64"),
         (dict(input="a" * 100), "context"),

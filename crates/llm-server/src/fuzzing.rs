@@ -2,7 +2,7 @@
 
 use rushlight_llm::GenerationOptions;
 
-use crate::api::{chat, completions, embeddings, tokenize};
+use crate::api::{chat, completions, embeddings, responses, tokenize};
 use crate::error::Refusal;
 
 /// Size of the vocabulary that requests are checked against.
@@ -11,9 +11,10 @@ const VOCABULARY: usize = 64;
 /// Checks a body against each route. Returns true if at least one accepts it.
 pub fn request(body: &[u8]) -> bool {
     let defaults = GenerationOptions::default();
-    let results: [Result<(), Refusal>; 4] = [
+    let results: [Result<(), Refusal>; 5] = [
         chat::check(body, &defaults, VOCABULARY),
         completions::check(body, &defaults, VOCABULARY),
+        responses::check(body, &defaults, VOCABULARY),
         embeddings::check(body),
         tokenize::check(body),
     ];

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::extract::{Request, State};
@@ -49,7 +49,7 @@ pub fn serve(
     let limits = model.limits().clone();
     let has_names = !options.adapters.is_empty() || model.takes_adapters();
     let (queue, run) = model_thread(model, tokenizer.clone(), metrics.clone(), &options).map_err(Error::Model)?;
-    let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    let created = api::now();
     let listener = runtime.block_on(async { connections::listen(options.address) });
     let listener = listener.map_err(io(&format!("cannot listen on {}", options.address)))?;
     let address = listener.local_addr().map_err(io("the address that is listened on is unknown"))?;
@@ -189,6 +189,7 @@ fn routes(service: Arc<Service>) -> Router {
         .route("/v1/models", get(api::models::list))
         .route("/v1/models/{*model}", get(api::models::one))
         .route("/v1/chat/completions", post(api::chat::complete))
+        .route("/v1/responses", post(api::responses::create))
         .route("/v1/completions", post(api::completions::complete))
         .route("/v1/embeddings", post(api::embeddings::embed))
         .route("/tokenize", post(api::tokenize::tokenize))

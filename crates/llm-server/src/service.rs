@@ -14,7 +14,6 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::embedder::EmbeddingJob;
 use crate::error::{Refusal, shown};
-use crate::fair::Tenant;
 use crate::job::{Event, Job};
 use crate::metrics::{Metrics, add};
 use crate::preparing::Preparing;
@@ -200,20 +199,21 @@ impl Service {
         }
     }
 
-    /// Embeds texts.
+    /// Embeds texts. `job` is given the channel of the embeddings. If the queue is full, fails, or waits for room.
     pub async fn embed(
         &self,
-        tenant: Tenant,
-        prompts: Vec<Vec<u32>>,
-        dimensions: usize,
-        deadline: Instant,
+        job: impl FnOnce(oneshot::Sender<Result<Vec<Vec<f32>>, Refusal>>) -> EmbeddingJob,
+        waits: bool,
     ) -> Result<Vec<Vec<f32>>, Refusal> {
         let Queue::Embeddings { jobs, .. } = &self.queue else {
             return Err(rushlight_llm::Error::ReturnsLogits.into());
         };
         let (embeddings, received) = oneshot::channel();
-        let job = EmbeddingJob { tenant, prompts, dimensions, deadline, embeddings };
-        self.send(jobs, job).map_err(|(full, _)| Refusal::from(full))?;
+        if waits {
+            self.send_later(jobs, job(embeddings)).await?;
+        } else {
+            self.send(jobs, job(embeddings)).map_err(|(full, _)| Refusal::from(full))?;
+        }
         received.await.map_err(|_| Refusal::stopped())?
     }
 
@@ -255,13 +255,17 @@ impl Service {
         job: impl FnOnce(mpsc::Sender<Event>) -> Job,
     ) -> Result<mpsc::Receiver<Event>, Refusal> {
         let (sender, events) = mpsc::channel(EVENTS);
-        let jobs = self.answers()?;
-        let mut waits = job(sender);
+        self.send_later(self.answers()?, job(sender)).await?;
+        Ok(events)
+    }
+
+    /// Puts a job into a queue as soon as there is room.
+    async fn send_later<J: Waits>(&self, jobs: &Sender<J>, mut job: J) -> Result<(), Refusal> {
         loop {
             let gone = jobs.gone();
-            match self.send(jobs, waits) {
-                Ok(()) => return Ok(events),
-                Err((Full::Full, job)) => waits = job,
+            match self.send(jobs, job) {
+                Ok(()) => return Ok(()),
+                Err((Full::Full, waits)) => job = waits,
                 Err((Full::Closed, _)) => return Err(Refusal::stopped()),
             }
             gone.await;

@@ -24,8 +24,8 @@ Examples:
   rushlight llm serve llama.pte --port 8000 --name llama-3.2-1b --sessions 8
   curl http://localhost:8080/v1/chat/completions -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}'
 
-A page to chat with is at http://localhost:8080. Routes: /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/models, /tokenize, /detokenize,
-/health, /metrics. Sampling options say what requests leave open.")]
+A page to chat with is at http://localhost:8080. Routes: /v1/chat/completions, /v1/responses, /v1/completions, /v1/embeddings, /v1/models,
+/tokenize, /detokenize, /health, /metrics. Sampling options say what requests leave open.")]
 pub struct Serve {
     #[command(flatten)]
     model: TextModel,

@@ -136,6 +136,10 @@ fn each_route_takes_bounded_memory_and_time_at_the_largest_body() {
         ("/v1/chat/completions", filled("{\"messages\": [{\"role\": \"user\", \"content\": [", "[],", "0]}]}")),
         ("/v1/chat/completions", message("\"a\"").replacen('{', &filled("{\"tools\": [", "{},", "{}], "), 1)),
         ("/v1/chat/completions", message("\"a\"").replacen('{', &filled("{\"x\": \"", "\\n", "\", "), 1)),
+        ("/v1/responses", filled("{\"input\": \"", "word ", "\"}")),
+        ("/v1/responses", filled("{\"input\": \"a\", \"max_output_tokens\": 1, \"instructions\": \"", "a", "\"}")),
+        ("/v1/responses", filled("{\"input\": [", "{\"role\":\"system\",\"content\":\"a\"},", "{}]}")),
+        ("/v1/responses", filled("{\"input\": \"a\", \"metadata\": {\"a\": [", "{},", "{}]}}")),
         // As many values as there may be.
         ("/v1/completions", format!("{{\"prompt\": \"a\", \"x\": [{}0]}}", "{},".repeat((1 << 18) - 10))),
         (
@@ -150,6 +154,10 @@ fn each_route_takes_bounded_memory_and_time_at_the_largest_body() {
         (
             "/v1/chat/completions",
             format!("{{\"messages\": [{{\"role\": \"a\", \"content\": [{}0]}}]}}", "[],".repeat((1 << 18) - 10)),
+        ),
+        (
+            "/v1/responses",
+            format!("{{\"input\": [{}{{}}]}}", "{\"role\":\"system\",\"content\":\"\"},".repeat((1 << 19) / 5 - 10)),
         ),
         ("/v1/embeddings", filled("{\"input\": [\"", "\",\"", "\"]}")),
     ];

@@ -158,18 +158,16 @@ pub enum Prompt {
     TokenLists(Vec<Vec<u32>>),
 }
 
-/// Maximum number of prompts in a request.
-const MAX_PROMPTS: usize = 128;
-
 impl Prompt {
-    /// The tokens of all; `param` is the field of the request.
-    pub fn tokens(self, tokenizer: &Tokenizer, param: &'static str) -> Result<Vec<Vec<u32>>, Refusal> {
+    /// The tokens of all, of which there are at most `max`; `param` is the field of the request.
+    pub fn tokens(self, tokenizer: &Tokenizer, param: &'static str, max: usize) -> Result<Vec<Vec<u32>>, Refusal> {
         let texts = match self {
             Self::Tokens(tokens) if !tokens.is_empty() => return Ok(vec![tokens]),
-            Self::TokenLists(lists) if (1..=MAX_PROMPTS).contains(&lists.len()) => return Ok(lists),
+            Self::TokenLists(lists) if (1..=max).contains(&lists.len()) => return Ok(lists),
             Self::Text(text) => vec![text],
-            Self::Texts(texts) if (1..=MAX_PROMPTS).contains(&texts.len()) => texts,
-            _ => return Err(Refusal::of(param, format!("expected 1 to {MAX_PROMPTS} texts"))),
+            Self::Texts(texts) if (1..=max).contains(&texts.len()) => texts,
+            _ if max == usize::MAX => return Err(Refusal::of(param, "expected at least one text")),
+            _ => return Err(Refusal::of(param, format!("expected 1 to {max} texts"))),
         };
         texts.into_iter().map(|text| Ok(tokenizer.encode(&text, true)?)).collect()
     }

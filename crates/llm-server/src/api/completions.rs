@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use super::body::{Body, Prompt, owner};
 use super::head::{Head, TokenCounts, raw, respond};
 use super::sampling::{SamplingFields, check_scores, max_tokens};
-use super::stream;
+use super::stream::{self, Chunk};
 use crate::error::Refusal;
 use crate::fair::Tenant;
 use crate::job::{Event, Job, Owner};
@@ -23,6 +23,9 @@ use crate::service::Service;
 
 /// Maximum number of tokens of an answer whose request names none, as OpenAI has it.
 const DEFAULT_MAX_TOKENS: usize = 16;
+
+/// Maximum number of prompts in a request.
+const MAX_PROMPTS: usize = 128;
 
 const OBJECT: &str = "text_completion";
 
@@ -137,10 +140,10 @@ fn prepare(service: &Service, request: Request, tenant: Tenant) -> Result<Prepar
         request.logprobs,
         service.limits.vocab_size,
     )?;
-    let constraint = service.constraint(request.sampling.grammar()?.as_ref())?;
-    let prompts = request.prompt.tokens(&service.tokenizer, "prompt")?;
+    let constraint = service.constraint(request.sampling.grammar(None)?.as_ref())?;
+    let prompts = request.prompt.tokens(&service.tokenizer, "prompt", MAX_PROMPTS)?;
     let adapter = service.adapter(request.model.as_deref())?;
-    let head = Head::new(service, "cmpl", request.model)?;
+    let head = Head::new(service, "cmpl-", request.model)?;
     let answering = Answering {
         echo: request.echo.unwrap_or(false),
         has_scores: request.logprobs.is_some(),
@@ -345,25 +348,29 @@ struct Chunks {
 }
 
 impl Chunks {
-    fn json(&mut self, pieces: Vec<Piece>) -> Result<Vec<String>, Refusal> {
+    fn json(&mut self, pieces: Vec<Piece>) -> Result<Vec<Chunk>, Refusal> {
         let mut chunks = Vec::with_capacity(pieces.len());
         for piece in pieces {
             let Some(scores) = self.scores.get_mut(piece.choice) else { continue };
-            chunks.push(self.head.json(OBJECT, &[piece.json(&self.service.tokenizer, 0, scores)?], None));
+            chunks.push(self.head.json(OBJECT, &[piece.json(&self.service.tokenizer, 0, scores)?], None).into());
         }
         Ok(chunks)
     }
 }
 
 impl stream::Chunks for Chunks {
-    fn of(&mut self, event: Event) -> Result<Vec<String>, Refusal> {
+    fn of(&mut self, event: Event) -> Result<Vec<Chunk>, Refusal> {
         let pieces = self.pieces.of(event)?;
         self.json(pieces)
     }
 
-    fn last(&self) -> Vec<String> {
+    fn last(&self) -> Vec<Chunk> {
         let none: &[()] = &[];
-        if self.includes_usage { vec![self.head.json(OBJECT, none, Some(&self.pieces.counts))] } else { Vec::new() }
+        if self.includes_usage {
+            vec![self.head.json(OBJECT, none, Some(&self.pieces.counts)).into()]
+        } else {
+            Vec::new()
+        }
     }
 }
 
@@ -371,7 +378,7 @@ impl stream::Chunks for Chunks {
 #[cfg(fuzzing)]
 pub fn check(body: &[u8], defaults: &rushlight_llm::GenerationOptions, vocabulary: usize) -> Result<(), Refusal> {
     let request: Request = super::body::parse(body)?;
-    request.sampling.grammar()?;
+    request.sampling.grammar(None)?;
     request
         .sampling
         .generation(defaults, || Ok(std::collections::BTreeSet::new()), request.max_tokens, None, vocabulary)

@@ -36,13 +36,9 @@ pub fn model_name(service: &Service, asked: Option<String>) -> Result<String, Re
 }
 
 impl Head {
-    /// The head of a new response; `kind` is the prefix of its id, and `model` the name in the request.
-    pub fn new(service: &Service, kind: &str, model: Option<String>) -> Result<Self, Refusal> {
-        Ok(Self {
-            id: new_id(kind),
-            created: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs()),
-            model: model_name(service, model)?,
-        })
+    /// The head of a new response; `prefix` begins its id, and `model` the name in the request.
+    pub fn new(service: &Service, prefix: &str, model: Option<String>) -> Result<Self, Refusal> {
+        Ok(Self { id: new_id(prefix), created: now(), model: model_name(service, model)? })
     }
 
     /// Serializes a response or a chunk of the kind `object`.
@@ -110,6 +106,17 @@ impl TokenCounts {
         self.generated += usage.generated_tokens;
     }
 
+    /// As `/v1/responses` has them.
+    pub fn response_json(&self) -> Value {
+        json!({
+            "input_tokens": self.prompt,
+            "input_tokens_details": { "cached_tokens": self.cached, "cache_write_tokens": 0 },
+            "output_tokens": self.generated,
+            "output_tokens_details": { "reasoning_tokens": 0 },
+            "total_tokens": self.prompt + self.generated,
+        })
+    }
+
     pub fn json(&self) -> Value {
         json!({
             "prompt_tokens": self.prompt,
@@ -120,10 +127,15 @@ impl TokenCounts {
     }
 }
 
+/// The time in seconds since 1970.
+pub fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
+}
+
 /// A name that no other answer of this process has.
-pub fn new_id(kind: &str) -> String {
+pub fn new_id(prefix: &str) -> String {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     let nanoseconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
-    format!("{kind}-{nanoseconds:016x}{count:08x}")
+    format!("{prefix}{nanoseconds:016x}{count:08x}")
 }

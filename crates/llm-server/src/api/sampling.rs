@@ -157,8 +157,8 @@ impl SamplingFields {
         Ok(generation)
     }
 
-    /// The form of the answer, as OpenAI's `response_format` or vLLM's `guided_*` give it.
-    pub fn grammar(&self) -> Result<Option<Grammar>, Refusal> {
+    /// The form of the answer, as OpenAI's `response_format` or vLLM's `guided_*` give it; or `given` by another field.
+    pub fn grammar(&self, given: Option<Grammar>) -> Result<Option<Grammar>, Refusal> {
         let format = self.response_format.as_ref().map(|format| match (format.kind.as_str(), &format.json_schema) {
             ("text", _) => Ok(None),
             ("json_object", _) => Ok(Some(Grammar::JsonSchema(json!({ "type": "object" })))),
@@ -172,6 +172,7 @@ impl SamplingFields {
             )),
         });
         let given = [
+            given,
             format.transpose()?.flatten(),
             self.guided_json.clone().map(Grammar::JsonSchema),
             self.guided_regex.clone().map(Grammar::Regex),
