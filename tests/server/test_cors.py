@@ -1,5 +1,6 @@
 """Pages of other origins ask `rushlight llm serve`, as browsers do for them."""
 
+import urllib.error
 import urllib.request
 
 import pytest
@@ -40,4 +41,23 @@ def test_other_pages_are_refused(open_root, root):
     for address, origin in ((open_root, "https://other.example"), (open_root, "null"), (root, APP)):
         for method in ("OPTIONS", "GET"):
             status, headers = ask(address, method, origin, Authorization=f"Bearer {KEY}")
-            assert (status, headers["Access-Control-Allow-Origin"]) == (403, None)
+            assert (status, headers["Access-Control-Allow-Origin"], headers["Vary"]) == (403, None, "origin")
+
+
+def test_caches_keep_the_answers_of_origins_apart(open_root, root):
+    """The answer to a page depends on its origin; a cache must not give it to another page."""
+    for address in (open_root, root):
+        for path in ("/", "/health", "/v1/models", "/v1/nothing"):
+            request = urllib.request.Request(address + path, headers={"Authorization": f"Bearer {KEY}"})
+            try:
+                with urllib.request.urlopen(request, timeout=60) as response:
+                    headers = response.headers
+            except urllib.error.HTTPError as error:
+                headers = error.headers
+            assert headers.get_all("Vary") == ["origin"], path
+
+
+def test_the_page_loads_nothing_from_elsewhere(root):
+    with urllib.request.urlopen(root + "/", timeout=60) as response:
+        policy = dict(part.split(" ", 1) for part in response.headers["Content-Security-Policy"].split("; "))
+    assert (policy["default-src"], policy["connect-src"], policy["frame-ancestors"]) == ("'none'", "'self'", "'none'")

@@ -27,6 +27,7 @@ pub mod fuzzing;
 mod job;
 mod metrics;
 mod open;
+mod origin;
 mod pace;
 mod preparing;
 mod queue;
@@ -37,5 +38,6 @@ mod sites;
 mod tool_calls;
 
 pub use error::Error;
+pub use origin::{NotAnOrigin, Origin};
 pub use server::serve;
 pub use service::{Handled, Options};

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
-use axum::http::header::AUTHORIZATION;
+use axum::http::header::{AUTHORIZATION, CONTENT_SECURITY_POLICY, HeaderValue, ORIGIN, VARY};
 use axum::middleware::{self, Next};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
@@ -184,6 +184,10 @@ impl Signals {
     }
 }
 
+/// The page loads nothing from elsewhere, and no other page shows it in a frame.
+const PAGE_POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; \
+                           connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
 fn routes(service: Arc<Service>) -> Router {
     let api = Router::new()
         .route("/v1/models", get(api::models::list))
@@ -197,7 +201,7 @@ fn routes(service: Arc<Service>) -> Router {
         .route("/metrics", get(metrics))
         .layer(middleware::from_fn_with_state(service.clone(), authorize));
     Router::new()
-        .route("/", get(|| async { Html(include_str!("page.html")) }))
+        .route("/", get(|| async { ([(CONTENT_SECURITY_POLICY, PAGE_POLICY)], Html(include_str!("page.html"))) }))
         .route("/health", get(health))
         .merge(api)
         .fallback(|request: Request| async move {
@@ -238,16 +242,20 @@ async fn count(State(service): State<Arc<Service>>, request: Request, next: Next
 
 /// Refuses requests from pages of other sites, unless the options allow them.
 async fn same_site(State(service): State<Arc<Service>>, request: Request, next: Next) -> Response {
-    let page = match sites::check(&request, &service.options) {
-        Ok(Some(page)) => page,
-        Ok(None) => return next.run(request).await,
-        Err(refusal) => return refusal.into_response(),
+    let mut response = match sites::check(&request, &service.options) {
+        Ok(None) => next.run(request).await,
+        Ok(Some(page)) => {
+            let mut response = match sites::AllowedPage::preflight(&request) {
+                Some(response) => response,
+                None => next.run(request).await,
+            };
+            page.add_to(response.headers_mut());
+            response
+        }
+        Err(refusal) => refusal.into_response(),
     };
-    let mut response = match sites::AllowedPage::preflight(&request) {
-        Some(response) => response,
-        None => next.run(request).await,
-    };
-    page.add_to(response.headers_mut());
+    // The page of another origin gets another response.
+    response.headers_mut().append(VARY, HeaderValue::from(ORIGIN));
     response
 }
 

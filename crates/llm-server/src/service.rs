@@ -16,6 +16,7 @@ use crate::embedder::EmbeddingJob;
 use crate::error::{Refusal, shown};
 use crate::job::{Event, Job};
 use crate::metrics::{Metrics, add};
+use crate::origin::Origin;
 use crate::preparing::Preparing;
 use crate::queue::{Full, Gone, Sender, Waits};
 
@@ -45,8 +46,8 @@ pub struct Options {
     pub timeout: Duration,
     /// Time that answers may continue after a request to terminate; one second after an interrupt.
     pub shutdown_timeout: Duration,
-    /// Origins of pages of other sites that may send requests, such as `https://app.example`; `*` for all.
-    pub cors_origins: Vec<String>,
+    /// Origins of pages of other sites that may send requests.
+    pub cors_origins: Vec<Origin>,
     /// Names of this server in the `Host` of requests beside `localhost` and addresses, where there are no keys.
     pub allowed_hosts: Vec<String>,
     /// Gets each request when the head of its response is ready.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 use rushlight_llm::{Adapter, Model};
-use rushlight_llm_server::{Error, Handled, Options, serve};
+use rushlight_llm_server::{Error, Handled, Options, Origin, serve};
 
 use super::generation::{self, PoolingChoice, Template, TextModel};
 use crate::failure::Failure;
@@ -57,8 +57,8 @@ pub struct Serve {
     allowed_host: Vec<String>,
 
     /// An origin whose web pages may send requests, such as `https://app.example`; may be repeated, and `*` stands for all
-    #[arg(long, value_name = "ORIGIN", value_parser = origin)]
-    cors_origin: Vec<String>,
+    #[arg(long, value_name = "ORIGIN")]
+    cors_origin: Vec<Origin>,
 
     /// Maximum number of answers at a time, each with its own KV cache
     #[arg(long, value_name = "N", default_value = "4", value_parser = clap::value_parser!(u16).range(1..))]
@@ -155,7 +155,7 @@ impl Serve {
         if options.api_keys.is_empty() && !address.ip().is_loopback() {
             output::warn("everybody who reaches this machine may use the model, as there is no `--api-key`");
         }
-        if options.api_keys.is_empty() && options.cors_origins.iter().any(|origin| origin == "*") {
+        if options.api_keys.is_empty() && options.cors_origins.contains(&Origin::Any) {
             output::warn("every web page in a browser of this machine may use the model, as there is no `--api-key`");
         }
         let (name, summary) = (options.model_name.clone(), summary(&mut model, &options));
@@ -197,15 +197,6 @@ fn log(request: &Handled) {
     let shown = |char: char| if char.is_ascii_graphic() { char.to_string() } else { char.escape_unicode().to_string() };
     let path: String = path.chars().map(shown).collect();
     output::to_stderr(&format!("{method} {path} {status} {}", output::duration(*time)));
-}
-
-/// Checks an origin, which has a scheme and no path.
-fn origin(text: &str) -> Result<String, String> {
-    let is_origin = |(scheme, site): (&str, &str)| !scheme.is_empty() && !site.is_empty() && !site.contains('/');
-    if text == "*" || text.split_once("://").is_some_and(is_origin) {
-        return Ok(text.to_owned());
-    }
-    Err("expected `*` or an origin such as `https://app.example`".to_owned())
 }
 
 fn named_folder(text: &str) -> Result<(String, PathBuf), String> {
