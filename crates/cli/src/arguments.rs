@@ -60,6 +60,7 @@ macro_rules! loading {
             fn adjust(name: &str, arg: Arg) -> Arg {
                 match name {
                     "lower" => arg.value_parser(lower),
+                    "threads" => arg.env("RUSHLIGHT_THREADS"),
                     "cache" => arg.value_parser(folder),
                     _ => arg,
                 }
@@ -176,7 +177,7 @@ impl Model {
     }
 
     /// Loads the program to run it.
-    pub fn load_to_run(&self, running: &Running) -> Result<Module, Failure> {
+    pub fn load_to_run<S: Selection<Of = LoadOptions>>(&self, running: &Chosen<S>) -> Result<Module, Failure> {
         self.load_with(|builder| running.add_to(builder))
     }
 

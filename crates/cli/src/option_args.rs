@@ -35,7 +35,7 @@ impl<T: Options> OptionArgs<T> {
     pub fn read(&self, matches: &ArgMatches) -> Result<T, clap::Error> {
         let mut options = T::default();
         for spec in &self.0 {
-            if matches.value_source(spec.name) != Some(ValueSource::CommandLine) {
+            if !matches!(matches.value_source(spec.name), Some(ValueSource::CommandLine | ValueSource::EnvVariable)) {
                 continue;
             }
             let set = if matches!(spec.field, Field::Flag(_)) {

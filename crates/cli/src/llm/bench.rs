@@ -7,8 +7,8 @@ use rushlight_llm::{Model, Session};
 use serde_json::json;
 
 use super::generation::Lora;
-use super::source::Source;
-use crate::arguments::{self, count};
+use super::source::{Running, Source};
+use crate::arguments::count;
 use crate::failure::Failure;
 use crate::output;
 
@@ -26,12 +26,12 @@ pub struct Bench {
     #[command(flatten)]
     source: Source,
     #[command(flatten)]
-    running: arguments::Running,
+    running: Running,
     #[command(flatten)]
     lora: Lora,
 
     /// Lengths of prompts, which must fit in the context
-    #[arg(long, value_name = "TOKENS,...", value_delimiter = ',', default_value = "128,512", value_parser = count)]
+    #[arg(short = 'p', long, value_name = "TOKENS,...", value_delimiter = ',', default_value = "128,512", value_parser = count)]
     prompt: Vec<usize>,
 
     /// Positions at which to decode

@@ -1,17 +1,17 @@
 //! A conversation with a model: its messages, and the commands of the user on them.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use rushlight_llm::{ChatTemplate, Error, FinishReason, Message};
-use serde_json::json;
+use rushlight_llm::{ChatTemplate, Error, FinishReason, Message, Step};
 
+use super::saved;
 use super::speaker::Speaker;
 use crate::failure::Failure;
 use crate::output;
 
 /// The commands, which begin with a slash.
 pub const COMMANDS: &str = "/reset forgets the conversation, /regenerate answers the last message anew, /save FILE writes the messages \
-                            as JSON, /exit ends the program";
+                            as JSON, /load FILE goes on with such messages, /exit ends the program";
 
 /// The part of the context that stays free for an answer: one of this many.
 const ANSWER: usize = 8;
@@ -30,6 +30,8 @@ pub struct Conversation {
     pub unanswered: usize,
     /// True if a person reads the answers.
     pub is_watched: bool,
+    /// The file that the messages are written to after each answer.
+    pub save: Option<PathBuf>,
 }
 
 impl Conversation {
@@ -62,15 +64,35 @@ impl Conversation {
                 Ok(()) => {}
                 Err(error) => output::warn(&error.to_string()),
             },
+            "/load" if argument.trim().is_empty() => output::warn("expected the name of a file: /load FILE"),
+            "/load" => match saved::read_messages(Path::new(argument.trim())) {
+                Ok(messages) => {
+                    output::note(&format!("the conversation has {} messages", messages.len()));
+                    self.load(messages);
+                }
+                Err(failure) => failure.report(),
+            },
             unknown if unknown.starts_with('/') => {
                 output::warn(&format!("unknown command `{unknown}`: {COMMANDS}"));
             }
-            _ => {
-                self.messages.push(Message::new("user", line));
-                self.answer(is_stopped)?;
-            }
+            _ => self.say(line, is_stopped)?,
         }
         Ok(true)
+    }
+
+    /// Answers a message.
+    pub fn say(&mut self, text: &str, is_stopped: impl Fn() -> bool) -> Result<(), Failure> {
+        self.messages.push(Message::new("user", text));
+        self.answer(is_stopped)
+    }
+
+    /// Goes on with other messages, whose first may be the system prompt. The model reads those that it does not know with
+    /// the next message.
+    pub fn load(&mut self, mut messages: Vec<Message>) {
+        let has_system = messages.first().is_some_and(|first| first.role == "system");
+        self.system = has_system.then(|| messages.remove(0).content);
+        self.messages = messages;
+        self.forgotten = 0;
     }
 
     /// Answers the messages.
@@ -80,14 +102,15 @@ impl Conversation {
         let Speaker { model, session, .. } = &mut self.speaker;
         let known = session.keep_common_prefix(model, &tokens)?;
         let mut answer = String::new();
-        let answered = self.speaker.answer(tokens.get(known..).unwrap_or_default(), is_stopped, |step| {
+        let on_step = |step: &Step| {
             // Tokenizers put a space before a word.
             let piece = if answer.is_empty() { step.text.trim_start() } else { &step.text };
             if !piece.is_empty() {
                 answer.push_str(piece);
                 output::print_foreign(piece);
             }
-        });
+        };
+        let answered = self.speaker.answer(tokens.get(known..).unwrap_or_default(), is_stopped, |_| {}, on_step);
         let usage = match answered {
             Ok(usage) => usage,
             // Other messages may be shorter.
@@ -114,6 +137,11 @@ impl Conversation {
             output::to_stderr(&format!("\x1b[2m{usage}\x1b[0m"));
         }
         self.messages.push(Message::new("assistant", &answer));
+        match self.save.as_ref().map_or(Ok(()), |path| self.save(path)) {
+            // A person can save the messages elsewhere.
+            Err(error) if self.is_watched => output::warn(&error.to_string()),
+            saved => saved?,
+        }
         Ok(())
     }
 
@@ -143,9 +171,7 @@ impl Conversation {
 
     /// Writes the messages. On failure, the file keeps its old contents.
     fn save(&self, path: &Path) -> Result<(), rushlight::Error> {
-        let system = self.system.iter().map(|text| json!({ "role": "system", "content": text }));
-        let others = self.messages.iter().map(|Message { role, content }| json!({ "role": role, "content": content }));
-        let messages: Vec<_> = system.chain(others).collect();
-        rushlight::write_file(path, format!("{:#}\n", json!(messages)).as_bytes())
+        let system = self.system.as_ref().map(|text| Message::new("system", text));
+        saved::write_messages(path, system.iter().chain(&self.messages))
     }
 }

@@ -1,5 +1,7 @@
 //! `rushlight llm embed`.
 
+use std::path::PathBuf;
+
 use clap::Args;
 use serde_json::json;
 
@@ -21,12 +23,16 @@ pub struct Embed {
     model: TextModel,
 
     /// The texts; `-` reads one from each line of standard input
-    #[arg(required_unless_present = "texts_flag")]
+    #[arg(required_unless_present_any = ["texts_flag", "file"])]
     texts: Vec<String>,
 
     /// A text, as other tools take it; may be repeated
     #[arg(short = 'p', long = "prompt", value_name = "TEXT", conflicts_with = "texts")]
     texts_flag: Vec<String>,
+
+    /// A file with a text in each line
+    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["texts", "texts_flag"])]
+    file: Option<PathBuf>,
 
     #[command(flatten)]
     pooling: PoolingChoice,
@@ -55,6 +61,10 @@ impl Embed {
             output::print(&json!(embedding).to_string());
             Ok(())
         };
+        if let Some(path) = &self.file {
+            let text = std::fs::read_to_string(path).map_err(|error| Failure::read(path, error))?;
+            text.lines().try_for_each(&mut embed)?;
+        }
         for text in self.texts.iter().chain(&self.texts_flag) {
             match text.as_str() {
                 "-" => std::io::stdin().lines().try_for_each(|line| embed(&line.map_err(Failure::stdin)?))?,

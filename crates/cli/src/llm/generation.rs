@@ -7,8 +7,7 @@ use rushlight::options::Options as _;
 use rushlight::{LoadMode, Lower};
 use rushlight_llm::{Adapter, Draft, DraftModel, Generation, GenerationOptions, Model, Pooling, Tokenizer};
 
-use super::source::Source;
-use crate::arguments;
+use super::source::{Running, Source};
 use crate::failure::Failure;
 use crate::option_args::OptionArgs;
 
@@ -27,7 +26,7 @@ pub struct Lora {
 
 impl Lora {
     /// Loads a model, and adds the adapter to its sessions.
-    pub fn load(&self, source: &Source, running: &arguments::Running) -> Result<Model, Failure> {
+    pub fn load(&self, source: &Source, running: &Running) -> Result<Model, Failure> {
         let mut model = Model::new(source.program(running)?.load_to_run(running)?)?;
         if let Some(folder) = &self.lora {
             let adapter = Adapter::open(&model, folder, self.lora_scale)?;
@@ -77,7 +76,7 @@ pub struct TextModel {
     #[command(flatten)]
     pub source: Source,
     #[command(flatten)]
-    pub running: arguments::Running,
+    pub running: Running,
     #[command(flatten)]
     pub lora: Lora,
 
@@ -96,12 +95,15 @@ impl TextModel {
     pub fn tokenizer(&self) -> Result<Tokenizer, Failure> {
         Ok(match &self.tokenizer {
             Some(path) => Tokenizer::open(path)?,
-            None => {
-                // The file is mapped in any mode, because the run reads it again.
-                let program = self.source.program(&self.running)?;
-                let module = program.load_with(|builder| Ok(builder.lower(Lower::Off).mode(LoadMode::Mmap)))?;
-                Tokenizer::of_model(module.program(), Some(self.source.path()))?
-            }
+            None => match self.source.published_tokenizer()? {
+                Some(tokenizer) => tokenizer,
+                None => {
+                    // The file is mapped in any mode, because the run reads it again.
+                    let program = self.source.program(&self.running)?;
+                    let module = program.load_with(|builder| Ok(builder.lower(Lower::Off).mode(LoadMode::Mmap)))?;
+                    Tokenizer::of_model(module.program(), Some(self.source.path()))?
+                }
+            },
         })
     }
 }

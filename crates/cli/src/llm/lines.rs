@@ -17,7 +17,14 @@ use crate::progress::INTERRUPTED;
 /// Where lines come from.
 pub enum Lines {
     Terminal(Box<Editor<Continuation, MemHistory>>),
-    Pipe(io::Lines<io::StdinLock<'static>>),
+    Pipe(io::StdinLock<'static>),
+}
+
+/// A line, without its end.
+pub enum Line {
+    Text(String),
+    /// It is not UTF-8.
+    NotText,
 }
 
 /// True while the model answers.
@@ -43,23 +50,33 @@ impl Lines {
     }
 
     pub fn pipe() -> Self {
-        Self::Pipe(io::stdin().lock().lines())
+        Self::Pipe(io::stdin().lock())
     }
 
-    /// The next line, without its end; `None` at the end of all.
-    pub fn next(&mut self) -> Result<Option<String>, Failure> {
+    /// The next line; `None` at the end of all.
+    pub fn next(&mut self) -> Result<Option<Line>, Failure> {
         let editor = match self {
-            Self::Pipe(lines) => return lines.next().transpose().map_err(Failure::stdin),
+            Self::Pipe(input) => return next_of(input).map_err(Failure::stdin),
             Self::Terminal(editor) => editor,
         };
         match editor.readline("> ") {
-            Ok(line) => Ok(Some(line.replace("\\\n", "\n"))),
+            Ok(line) => Ok(Some(Line::Text(line.replace("\\\n", "\n")))),
             // Ctrl-C gives the line up.
-            Err(ReadlineError::Interrupted) => Ok(Some(String::new())),
+            Err(ReadlineError::Interrupted) => Ok(Some(Line::Text(String::new()))),
             Err(ReadlineError::Eof) => Ok(None),
             Err(error) => Err(failed(error)),
         }
     }
+}
+
+/// Reads a line of a pipe.
+fn next_of(input: &mut impl BufRead) -> io::Result<Option<Line>> {
+    let mut bytes = Vec::new();
+    if input.read_until(b'\n', &mut bytes)? == 0 {
+        return Ok(None);
+    }
+    let line = bytes.strip_suffix(b"\n").map_or(&bytes[..], |line| line.strip_suffix(b"\r").unwrap_or(line));
+    Ok(Some(std::str::from_utf8(line).map_or(Line::NotText, |text| Line::Text(text.to_owned()))))
 }
 
 /// Runs what answers; Ctrl-C is noted meanwhile.

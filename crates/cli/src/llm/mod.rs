@@ -10,6 +10,7 @@ mod generation;
 mod lines;
 mod perplexity;
 mod run;
+mod saved;
 #[cfg(feature = "serve")]
 mod serve;
 mod source;

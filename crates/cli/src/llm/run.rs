@@ -1,10 +1,13 @@
 //! `rushlight llm run`.
 
+use std::path::{Path, PathBuf};
+
 use clap::Args;
 use rushlight_llm::{TokenScore, Usage};
 use serde_json::json;
 
-use super::speaker;
+use super::saved;
+use super::speaker::{self, Speaker};
 use crate::failure::Failure;
 use crate::output;
 
@@ -19,6 +22,8 @@ Examples:
   rushlight llm run llama.pte --speculate lookup \"1, 2, 3, 1, 2,\"
   rushlight llm run llama.pte --regex \"[0-9]{4}\" \"The year of the moon landing: \"
   cat question.txt | rushlight llm run llama.pte -             the prompt from standard input
+  rushlight llm run llama.pte -f manual.txt --prompt-cache manual.cache    the model reads the file once
+  rushlight llm run llama.pte --session tale.session \"Then\"   continues the text of earlier runs
 
 `rushlight llm chat` puts the prompt into the model's chat template.")]
 pub struct Run {
@@ -26,12 +31,21 @@ pub struct Run {
     speaker: speaker::Arguments,
 
     /// The text to continue; `-` reads standard input
-    #[arg(required_unless_present = "prompt_flag")]
+    #[arg(required_unless_present_any = ["prompt_flag", "file"])]
     prompt: Option<String>,
 
     /// The same, as other tools take it
     #[arg(short = 'p', long = "prompt", value_name = "PROMPT", conflicts_with = "prompt")]
     prompt_flag: Option<String>,
+
+    /// A file with the text to continue, without the line break at its end
+    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["prompt", "prompt_flag"])]
+    file: Option<PathBuf>,
+
+    /// Continue the text of this file, if there is one, and save the text with the answer to it. The file has the KV cache,
+    /// so that nothing is read again
+    #[arg(long, value_name = "FILE", conflicts_with = "prompt_cache")]
+    session: Option<PathBuf>,
 
     /// Print the text, token counts and times as JSON, and with `--logprobs` the tokens with their log probabilities
     #[arg(long)]
@@ -41,13 +55,28 @@ pub struct Run {
 impl Run {
     pub fn run(self) -> Result<(), Failure> {
         let tokenizer = self.speaker.model.tokenizer()?;
-        let prompt = tokenizer
-            .encode(&read(self.prompt.as_ref().or(self.prompt_flag.as_ref()).map_or("-", |text| text))?, true)?;
+        let text = match (&self.file, self.prompt.as_ref().or(self.prompt_flag.as_ref())) {
+            (Some(file), _) => read_file(file)?,
+            (None, text) => read(text.map_or("-", |text| text))?,
+        };
+        let mut speaker = self.speaker.load(tokenizer)?;
+        let Speaker { model, session, tokenizer, .. } = &mut speaker;
+        let is_continued = match &self.session {
+            Some(path) => saved::restore(path, model, session)?,
+            None => false,
+        };
+        let prompt = tokenizer.encode(&text, !is_continued)?;
+        let cache = self.speaker.prompt_cache.as_ref();
+        // A cache of this prompt is as good as another one.
+        let cache = cache.filter(|_| session.tokens() != prompt);
+        let known = if is_continued { 0 } else { session.keep_common_prefix(model, &prompt)? };
+        let mut cached = Ok(());
         let mut text = String::new();
         let mut scores = Vec::new();
-        let usage = self.speaker.load(tokenizer)?.answer(
-            &prompt,
+        let usage = speaker.answer(
+            prompt.get(known..).unwrap_or_default(),
             || false,
+            |session| cached = cache.map_or(Ok(()), |path| saved::save(path, session)),
             |step| {
                 if self.json {
                     text.push_str(&step.text);
@@ -57,6 +86,10 @@ impl Run {
                 }
             },
         )?;
+        cached?;
+        if let Some(path) = &self.session {
+            save(path, &mut speaker)?;
+        }
         if self.json {
             let mut answer = json!({
                 "text": text,
@@ -73,6 +106,22 @@ impl Run {
         }
         Ok(())
     }
+}
+
+/// Saves a session with the whole answer, if there is room for its last token.
+fn save(path: &Path, speaker: &mut Speaker) -> Result<(), Failure> {
+    let Speaker { model, session, unread, .. } = speaker;
+    if let Some(token) = unread.take_if(|_| session.position() < model.limits().max_context_len) {
+        session.prefill(model, &[token])?;
+    }
+    saved::save(path, session)
+}
+
+/// The text of a file, without the line break at its end.
+pub fn read_file(path: &Path) -> Result<String, Failure> {
+    let text = std::fs::read_to_string(path).map_err(|error| Failure::read(path, error))?;
+    let line = |text: &str| text.strip_suffix('\n').map(|line| line.strip_suffix('\r').unwrap_or(line).to_owned());
+    Ok(line(&text).unwrap_or(text))
 }
 
 /// A text of the arguments, or standard input for `-`.

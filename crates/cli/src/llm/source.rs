@@ -1,13 +1,16 @@
 //! The source of a language model: its program, or the published files that it is compiled from.
 
 use std::cell::OnceCell;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Arg, Args};
-use rushlight::options::CompilerOptions;
-use rushlight::{Cache, is_language_model};
+use rushlight::options::{CompilerOptions, LoadOptions};
+use rushlight::{Cache, Scheme, is_language_model};
+use rushlight_llm::{Error, Tokenizer};
 
-use crate::arguments::{Model, Opening, Running};
+use crate::arguments::{self, Model, Opening};
 use crate::failure::Failure;
 use crate::option_args::{Chosen, OptionArgs, Selection};
 use crate::output;
@@ -38,6 +41,31 @@ pub struct Source {
 /// Options of the compilation of a folder or a .gguf file.
 pub struct Settings;
 
+/// Options of running a language model.
+pub type Running = Chosen<RunningOptions>;
+
+/// Rows of the options of loading.
+pub struct RunningOptions;
+
+impl Selection for RunningOptions {
+    type Of = LoadOptions;
+
+    fn rows() -> OptionArgs<LoadOptions> {
+        arguments::RunningOptions::rows()
+    }
+
+    fn adjust(name: &str, arg: Arg) -> Arg {
+        let arg = arguments::RunningOptions::adjust(name, arg);
+        match name {
+            "cache" => arg.help(
+                "Keep programs in this folder that were compiled from a FOLDER or FILE.gguf, or at load, and load them from \
+                 there; by default the folder of RUSHLIGHT_CACHE, or the user's cache folder for a FOLDER or FILE.gguf",
+            ),
+            _ => arg,
+        }
+    }
+}
+
 impl Selection for Settings {
     type Of = CompilerOptions;
 
@@ -48,10 +76,23 @@ impl Selection for Settings {
     fn adjust(name: &str, arg: Arg) -> Arg {
         let arg = crate::compile::Settings::adjust(name, arg).help_heading("Options for a FOLDER or FILE.gguf");
         match name {
+            "quantize" => arg.value_parser(scheme_parser()),
             "max_context_len" => arg.short('c').visible_aliases(["ctx", "ctx-size"]),
             _ => arg,
         }
     }
+}
+
+/// Accepts the schemes that need no inputs of a calibration, because there are none.
+fn scheme_parser() -> impl TypedValueParser<Value = String> {
+    let known = Scheme::ALL.iter().map(|scheme| PossibleValue::new(scheme.name).hide(scheme.is_static()));
+    PossibleValuesParser::new(known).try_map(|name| match Scheme::ALL.iter().find(|scheme| scheme.name == name) {
+        Some(scheme) if scheme.is_static() => Err(format!(
+            "it needs inputs of a calibration, which a language model has none of; use `{}`",
+            scheme.finer.join("` or `")
+        )),
+        _ => Ok(name),
+    })
 }
 
 impl Source {
@@ -62,6 +103,7 @@ impl Source {
             return Ok(Model { model: program.clone(), opening });
         }
         let path = self.path();
+        check_file(path)?;
         if path.exists() && !is_language_model(path) && self.settings.options != CompilerOptions::default() {
             return Err(Failure::Arguments(format!(
                 "`{}` is compiled already, and options of compiling change nothing\n  help      \
@@ -76,7 +118,35 @@ impl Source {
     /// The program of a smaller model that guesses tokens, with the options of this one.
     pub fn draft(&self, path: &Path, running: &Running) -> Result<Model, Failure> {
         let opening = Opening { data: Vec::new(), ..self.opening.clone() };
+        check_file(path)?;
         Ok(Model { model: program(path, &self.settings.options, running)?, opening })
+    }
+
+    /// The tokenizer of a folder or a .gguf file, or the one beside it; `None` for a program. It is read before the model is
+    /// compiled, which takes long.
+    pub fn published_tokenizer(&self) -> Result<Option<Tokenizer>, Failure> {
+        let path = self.path();
+        let is_model = is_language_model(path) && (path.is_file() || path.join("config.json").is_file());
+        if !is_model {
+            return Ok(None);
+        }
+        let error = match Tokenizer::open(path) {
+            Ok(tokenizer) => return Ok(Some(tokenizer)),
+            Err(error) => error,
+        };
+        if let Some(file) = Tokenizer::beside(path) {
+            return Ok(Some(Tokenizer::open(file)?));
+        }
+        match error {
+            Error::File { error, .. } if path.is_dir() && error.kind() == ErrorKind::NotFound => {
+                Err(Failure::Arguments(format!(
+                    "`{}` has no tokenizer\n  expected  tokenizer.json, tekken.json, tokenizer.model or tokenizer.bin in \
+                     it\n  help      name a file or folder with one (`--tokenizer`)",
+                    path.display()
+                )))
+            }
+            error => Err(error.into()),
+        }
     }
 
     /// Has a folder or a .gguf file compiled to a program that returns hidden states.
@@ -94,6 +164,19 @@ impl Source {
     /// The path that was given: clap requires one.
     pub fn path(&self) -> &Path {
         self.model.as_ref().or(self.model_flag.as_ref()).map_or(Path::new(""), PathBuf::as_path)
+    }
+}
+
+/// Checks that a model is a file or a folder. It is opened several times, and a pipe or a device may wait or have no end.
+fn check_file(path: &Path) -> Result<(), Failure> {
+    match std::fs::metadata(path) {
+        Ok(metadata) if !metadata.is_file() && !metadata.is_dir() => Err(Failure::Arguments(format!(
+            "`{}` is a pipe, a device or a socket\n  expected  a .pte file, a folder or a .gguf file\n  help      save the \
+             model to a file first",
+            path.display()
+        ))),
+        // Loading it has the error of a file that cannot be read.
+        _ => Ok(()),
     }
 }
 

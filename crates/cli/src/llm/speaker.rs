@@ -1,6 +1,7 @@
 //! A model that answers: what `run` and `chat` have in common.
 
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 
 use clap::Args;
 use rushlight_llm::{Draft, Generation, Generator, Model, Result, Session, Step, Tokenizer, Usage};
@@ -8,6 +9,7 @@ use rushlight_llm::{Draft, Generation, Generator, Model, Result, Session, Step, 
 #[cfg(feature = "grammar")]
 use super::form::Form;
 use super::generation::{Options, TextModel};
+use super::saved;
 use crate::failure::Failure;
 use crate::output;
 
@@ -23,6 +25,11 @@ pub struct Arguments {
     #[cfg(feature = "grammar")]
     #[command(flatten)]
     form: Form,
+
+    /// Keep what the model has read in this file, and read no beginning again that is the same in the next run: the prompt of
+    /// `run`, the conversation of `chat`
+    #[arg(long, value_name = "FILE")]
+    pub prompt_cache: Option<PathBuf>,
 }
 
 /// A model in one session.
@@ -30,6 +37,8 @@ pub struct Speaker {
     pub model: Model,
     pub session: Session,
     pub tokenizer: Tokenizer,
+    /// The last token of an answer, if it has not been added to the session.
+    pub unread: Option<u32>,
     options: Generation,
     draft: Option<Box<dyn Draft>>,
     /// The form of each answer at its beginning.
@@ -40,10 +49,14 @@ pub struct Speaker {
 impl Arguments {
     pub fn load(&self, tokenizer: Tokenizer) -> std::result::Result<Speaker, Failure> {
         let mut model = self.model.load()?;
-        let session = model.session()?;
+        let mut session = model.session()?;
+        if let Some(path) = &self.prompt_cache {
+            saved::restore_cache(path, &model, &mut session)?;
+        }
         let options = self.options.generation(&tokenizer)?;
         Ok(Speaker {
             session,
+            unread: None,
             draft: self.options.draft(&options, &model, &self.model)?,
             options,
             #[cfg(feature = "grammar")]
@@ -61,18 +74,22 @@ impl Speaker {
         *seed = seed.wrapping_add(1);
     }
 
-    /// Adds tokens to the session and answers. `on_step` gets each step. The answer ends if standard output is closed, or
-    /// `is_stopped` says so.
+    /// Adds tokens to the session and answers. `on_start` gets the session with these tokens, and `on_step` each step. The
+    /// answer ends if standard output is closed, or `is_stopped` says so.
     pub fn answer(
         &mut self,
         tokens: &[u32],
         is_stopped: impl Fn() -> bool,
+        on_start: impl FnOnce(&mut Session),
         mut on_step: impl FnMut(&Step),
     ) -> Result<Usage> {
         let Self { model, session, tokenizer, .. } = self;
         let goes_on =
             || if is_stopped() || output::is_closed() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
         let mut generator = Generator::start_while(model, session, tokenizer, tokens, self.options.clone(), goes_on)?;
+        on_start(session);
+        let (start, mut count) = (session.position(), 0);
+        self.unread = None;
         #[cfg(feature = "grammar")]
         if let Some(constraint) = &self.constraint {
             generator.constrain(constraint.clone());
@@ -83,6 +100,9 @@ impl Speaker {
                 None => generator.step(model, session, tokenizer)?,
             };
             let Some(step) = step else { break };
+            count += usize::from(step.token.is_some());
+            // The model reads a token when the next one is asked for.
+            self.unread = step.token.filter(|_| session.position() < start + count);
             on_step(&step);
         }
         let usage = generator.usage();

@@ -6,7 +6,7 @@ use clap::Args;
 use rushlight_llm::Tokenizer;
 use serde_json::json;
 
-use super::run::read;
+use super::run::{read, read_file};
 use crate::failure::Failure;
 use crate::output;
 
@@ -16,13 +16,23 @@ use crate::output;
 Examples:
   rushlight llm tokenize llama.pte \"Hello, world\"
   rushlight llm tokenize tokenizer.json \"Hello, world\"
+  rushlight llm tokenize llama.pte -f book.txt
   rushlight llm tokenize Llama-3.2-1B/ - < book.txt --json > tokens.json")]
 pub struct Tokenize {
     /// A tokenizer: tokenizer.json, tokenizer.model, tekken.json, a .gguf, a folder, or a .pte that carries one
     tokenizer: PathBuf,
 
     /// The text; `-` reads standard input
-    text: String,
+    #[arg(required_unless_present_any = ["text_flag", "file"])]
+    text: Option<String>,
+
+    /// The same, as other tools take it
+    #[arg(short = 'p', long = "prompt", value_name = "TEXT", conflicts_with = "text")]
+    text_flag: Option<String>,
+
+    /// A file with the text, without the line break at its end
+    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["text", "text_flag"])]
+    file: Option<PathBuf>,
 
     /// Leave out the tokens that the tokenizer puts around a text
     #[arg(long)]
@@ -36,7 +46,11 @@ pub struct Tokenize {
 impl Tokenize {
     pub fn run(self) -> Result<(), Failure> {
         let tokenizer = Tokenizer::open(&self.tokenizer)?;
-        let tokens = tokenizer.encode(&read(&self.text)?, !self.no_special)?;
+        let text = match (&self.file, self.text.or(self.text_flag)) {
+            (Some(file), _) => read_file(file)?,
+            (None, text) => read(text.as_deref().unwrap_or("-"))?,
+        };
+        let tokens = tokenizer.encode(&text, !self.no_special)?;
         let pieces = tokens.iter().map(|token| (*token, tokenizer.id_to_token(*token).unwrap_or_default().to_owned()));
         if self.json {
             let (tokens, pieces): (Vec<_>, Vec<_>) = pieces.unzip();

@@ -9,6 +9,7 @@ mod generated;
 mod hwbench;
 mod limits;
 mod llm;
+mod llm_saved;
 mod llm_serve;
 mod llm_serve_guards;
 mod llm_tokenizer;
