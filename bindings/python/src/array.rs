@@ -1,5 +1,6 @@
 //! Arguments and results: detects the library of an array, and returns results of the same kind.
 
+use std::ops::Range;
 use std::sync::Mutex;
 
 use pyo3::intern;
@@ -9,7 +10,7 @@ use pyo3::types::{PyBool, PyFloat, PyInt, PyString, PyTuple, PyType};
 use rushlight::{Input, Value};
 
 use crate::error;
-use crate::ffi::{Array, Exchange, call};
+use crate::ffi::{Array, ArrayMut, Exchange, call};
 use crate::interpreter::in_python;
 use crate::refusal::Refusal;
 use crate::tensor::Tensor;
@@ -168,6 +169,14 @@ impl<'py> Argument<'py> {
         }
     }
 
+    /// Addresses of the memory of an array that other code may write to.
+    pub fn addresses(&self) -> Option<Range<usize>> {
+        match self {
+            Self::Array(array) => array.addresses(),
+            _ => None,
+        }
+    }
+
     /// The argument as an input.
     pub fn input(&self) -> Result<Input<'_>, rushlight::Error> {
         Ok(match self {
@@ -180,6 +189,29 @@ impl<'py> Argument<'py> {
             Self::None => Input::None,
         })
     }
+}
+
+/// Borrows an array for an output: a tensor of PyTorch, or any object with a writable buffer, such as an array of NumPy.
+///
+/// # Errors
+/// For objects without memory that may be written in place, with what to give.
+pub fn writable(object: &Bound<'_, PyAny>) -> Result<ArrayMut, Refusal> {
+    let class = object.get_type();
+    let found = match known(class.as_any()) {
+        Some(offered) => Some(offered),
+        None => offered(class.as_any())?,
+    };
+    if let Some(Offered { api, is_torch: true }) = found {
+        return torch::borrow_to_write(object, api);
+    }
+    if object.cast::<Tensor>().is_ok() {
+        let text = "results are read-only; give an array of NumPy, a tensor of PyTorch, or another object with a writable buffer";
+        return Err(Refusal::Type(text.into()));
+    }
+    if matches!(numpy_class(&class), Some(NumpyClass::Masked)) {
+        return Err(Refusal::Value("its mask would be ignored; give its `data`".into()));
+    }
+    ArrayMut::from_buffer(object)
 }
 
 enum NumpyClass {

@@ -5,15 +5,16 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ops::Range;
 use std::ptr::{self, NonNull};
 use std::slice;
 
-use pyo3::exceptions::{PyBufferError, PyTypeError};
+use pyo3::exceptions::{PyBufferError, PyException, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::sync::critical_section::with_critical_section;
 use pyo3::types::{PyCapsule, PyDict, PyString, PyTuple};
 use pyo3::{ffi, intern};
-use rushlight::{ScalarType, TensorView};
+use rushlight::{OutputMut, ScalarType, TensorView};
 use rushlight_bindings_common::ending_panics;
 use rushlight_format::dlpack::{self, DataType, ManagedTensor, ManagedTensorVersioned, VERSION, Version};
 
@@ -110,8 +111,8 @@ enum Owner {
     Managed { _tensor: Managed },
 }
 
-// SAFETY: the memory is only read, while the owner keeps it; owners are released with the interpreter attached, because
-// arrays are dropped by the function that borrowed them.
+// SAFETY: the memory is only read while the owner keeps it, or written through an exclusive reference; owners are released with
+// the interpreter attached, because arrays are dropped by the function that borrowed them.
 unsafe impl Send for Array {}
 // SAFETY: shared access only reads.
 unsafe impl Sync for Array {}
@@ -236,8 +237,11 @@ impl Array {
     /// Borrows through the buffer protocol. Copies arrays with negative strides, with strides that are not multiples of
     /// an element, or with swapped bytes.
     pub fn from_buffer(object: &Bound<'_, PyAny>) -> Result<Self, Refusal> {
-        let py = object.py();
-        let buffer = Buffer::of(object).map_err(|error| Refusal::of_protocol(py, object, error))?;
+        let buffer = Buffer::of(object, ffi::PyBUF_RECORDS_RO);
+        Self::of_buffer(buffer.map_err(|error| Refusal::of_protocol(object.py(), object, error))?, object.py())
+    }
+
+    fn of_buffer(buffer: Buffer, py: Python<'_>) -> Result<Self, Refusal> {
         let raw = &*buffer.raw;
         let rank = usize::try_from(raw.ndim).unwrap_or(0);
         let width = i64::try_from(raw.itemsize).unwrap_or(1).max(1);
@@ -374,6 +378,70 @@ impl Array {
     }
 }
 
+/// Another library's array, borrowed to be written to.
+pub struct ArrayMut(Array);
+
+impl ArrayMut {
+    /// Borrows through the buffer protocol, from an object that allows writes.
+    pub fn from_buffer(object: &Bound<'_, PyAny>) -> Result<Self, Refusal> {
+        let py = object.py();
+        let buffer = match Buffer::of(object, ffi::PyBUF_RECORDS) {
+            Ok(buffer) => buffer,
+            Err(error) if !error.is_instance_of::<PyException>(py) => return Err(Refusal::Raised(error)),
+            Err(_) if Buffer::of(object, ffi::PyBUF_RECORDS_RO).is_ok() => {
+                return Err(Refusal::Value(
+                    "it is read-only; give an array that may be written, such as a copy".into(),
+                ));
+            }
+            Err(_) => {
+                let text = "expected an array of NumPy, a tensor of PyTorch, or another object with a writable buffer";
+                return Err(Refusal::Type(text.into()));
+            }
+        };
+        match Array::of_buffer(buffer, py)? {
+            Array { owner: Owner::Copy { .. }, .. } => Err(Refusal::Value(
+                "results are not written to negative strides or swapped bytes; give a new array".into(),
+            )),
+            array => Ok(Self(array)),
+        }
+    }
+
+    /// Takes a borrowed array whose elements may be written.
+    pub fn exclusive(array: Array) -> Self {
+        Self(array)
+    }
+
+    /// Returns false if Python code has replaced the memory since it was borrowed. Runs no Python code.
+    pub fn is_current(&self, py: Python<'_>) -> bool {
+        self.0.is_current(py)
+    }
+
+    /// Addresses of the memory that elements are in; `None` for an array without elements.
+    pub fn addresses(&self) -> Option<Range<usize>> {
+        self.0.addresses()
+    }
+
+    /// True if elements of the array may be at these addresses.
+    pub fn overlaps(&self, addresses: Option<Range<usize>>) -> bool {
+        match (self.addresses(), addresses) {
+            (Some(own), Some(other)) => own.start < other.end && other.start < own.end,
+            _ => false,
+        }
+    }
+
+    /// Returns the array as memory for an output.
+    ///
+    /// # Errors
+    /// If its elements are not dense.
+    pub fn output(&mut self) -> Result<OutputMut<'_>, rushlight::Error> {
+        let array = &self.0;
+        // SAFETY: as in `Array::view`, and the exporter allows writes. Callers have checked that no other borrowed array has these
+        // addresses, and their documentation forbids others to use the memory during a call.
+        let data = unsafe { slice::from_raw_parts_mut(array.data.as_ptr(), array.len) };
+        OutputMut::strided(array.dtype, &array.sizes, &array.strides, data)
+    }
+}
+
 /// Returns the element type of a buffer's format, and true if its bytes are swapped on this machine.
 fn dtype_of_format(format: &str, width: usize) -> Option<(ScalarType, bool)> {
     let swapped: &[char] = if cfg!(target_endian = "little") { &['>', '!'] } else { &['<'] };
@@ -455,11 +523,10 @@ struct Buffer {
 }
 
 impl Buffer {
-    fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+    fn of(object: &Bound<'_, PyAny>, flags: c_int) -> PyResult<Self> {
         let mut raw = Box::new(ffi::Py_buffer::new());
         // SAFETY: `object` is alive and `raw` is valid for writes.
-        let status =
-            in_python(|| unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), &raw mut *raw, ffi::PyBUF_RECORDS_RO) });
+        let status = in_python(|| unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), &raw mut *raw, flags) });
         if status == 0 { Ok(Self { raw }) } else { Err(PyErr::fetch(object.py())) }
     }
 

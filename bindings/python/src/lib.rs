@@ -3,6 +3,7 @@
 
 mod array;
 mod backend;
+mod call;
 mod callback;
 mod choice;
 mod compare;
@@ -14,6 +15,7 @@ mod ffi;
 mod first_interpreter;
 mod graph;
 mod guard;
+mod instances;
 mod interpreter;
 mod llm;
 mod meta;
@@ -41,6 +43,8 @@ mod _rushlight {
     #[pymodule_export]
     use super::backend::set_options;
     #[pymodule_export]
+    use super::call::Cancellation;
+    #[pymodule_export]
     use super::choice::{BackendSpec, backends};
     #[pymodule_export]
     use super::compare::compare;
@@ -51,11 +55,13 @@ mod _rushlight {
     #[pymodule_export]
     use super::delegate::{program_backends, register_backend};
     #[pymodule_export]
+    use super::instances::Instances;
+    #[pymodule_export]
     use super::llm::{
         Adapter, Generation, Generator, LanguageModel, Session, Tokenizer, cached_program, runner_generated_tokens,
     };
     #[pymodule_export]
-    use super::module::{Bundle, Instance, Module};
+    use super::module::{Bundle, Module};
     #[pymodule_export]
     use super::profile::{benchmark, profile};
     #[pymodule_export]

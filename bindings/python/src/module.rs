@@ -9,12 +9,14 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::types::{PyDict, PyList, PyTuple};
-use rushlight::{BatchCall, Code, Input, MethodInstance, Progress, TensorView, Value};
+use rushlight::{BatchCall, Code, Input, Progress, TensorView, Value};
 use rushlight_format::bundled::{BundledProgram, BundledValue};
 use rushlight_python_macros::guarded;
 
-use crate::array::{Argument, Kind, own, to_python};
+use crate::array::own;
+use crate::call::{Cancellation, Given, call, call_into};
 use crate::choice::BackendSpec;
+use crate::instances::Instances;
 use crate::meta::meta_to_python;
 use crate::report::entry_to_python;
 use crate::signals::{Signals, WhileLowering};
@@ -32,12 +34,6 @@ pub struct Module {
     backends: AtomicUsize,
 }
 
-/// A method with memory and state of its own.
-#[pyclass(frozen, module = "rushlight")]
-pub struct Instance {
-    inner: Turns<MethodInstance>,
-}
-
 /// For each node who took it, or the reason why the program was not lowered, and what the cache did.
 type Report<'py> = (Vec<Bound<'py, PyDict>>, Option<String>, Option<String>);
 
@@ -46,56 +42,6 @@ pub fn builder(py: Python<'_>) -> rushlight::ModuleBuilder {
     let sets = custom::sets_after(0);
     let builder = sets.into_iter().rev().fold(rushlight::Module::builder(), |builder, set| builder.ops(set));
     delegate::backends_after(py, 0).into_iter().fold(builder, |builder, backend| builder.backend(backend))
-}
-
-/// Reads the arguments, runs detached from the interpreter, and gives the results back as what came in.
-fn call<'py, T: Send>(
-    py: Python<'py>,
-    model: &Turns<T>,
-    arguments: &[Bound<'py, PyAny>],
-    label: impl Sync + Fn(&mut T, usize) -> String,
-    run: impl Send + FnOnce(&mut T, &[Input<'_>], &mut Signals) -> Result<Vec<Value>, rushlight::Error>,
-) -> PyResult<Bound<'py, PyList>> {
-    let mut kind = None;
-    let mut borrowed = Vec::with_capacity(arguments.len());
-    for (index, argument) in arguments.iter().enumerate() {
-        let read = Argument::of(argument, &mut kind);
-        borrowed.push(match read {
-            Ok(argument) => argument,
-            Err(refusal) => return Err(refusal.at(py, model.with(py, |model| label(model, index))?, argument)),
-        });
-    }
-    callback::forget();
-    for (index, argument) in borrowed.iter().enumerate() {
-        if let Err(refusal) = argument.check(py) {
-            return Err(refusal.at(py, model.with(py, |model| label(model, index))?, &arguments[index]));
-        }
-    }
-    let mut inputs = Vec::with_capacity(borrowed.len());
-    for (index, argument) in borrowed.iter().enumerate() {
-        inputs.push(match argument.input() {
-            Ok(input) => input,
-            Err(error) => {
-                let label = model.with(py, |model| label(model, index))?;
-                return Err(PyValueError::new_err(format!("{label}: {error}")));
-            }
-        });
-    }
-    let ran = model.with(py, |model| {
-        let mut signals = Signals::new();
-        let values = run(model, &inputs, &mut signals);
-        (values, signals.raised())
-    })?;
-    let values = match ran {
-        (_, Some(raised)) => return Err(raised),
-        (values, None) => values.map_err(|failure| callback::explained(py, &failure))?,
-    };
-    let kind = kind.unwrap_or(Kind::Own);
-    let outputs = PyList::empty(py);
-    for value in values {
-        outputs.append(to_python(py, value, &kind)?)?;
-    }
-    Ok(outputs)
 }
 
 /// An input for messages.
@@ -140,7 +86,7 @@ impl Module {
         self.learn(py)?;
         let label = |module: &mut rushlight::Module, index| input_label(module, method, index);
         let mut result = None;
-        call(py, &self.inner, arguments, label, |module, inputs, signals| {
+        call(py, &self.inner, &Given::inputs(arguments), label, |module, inputs, signals| {
             result = Some(act(module, inputs, signals)?);
             Ok(Vec::new())
         })?;
@@ -276,20 +222,41 @@ impl Module {
     /// Runs a method of the module.
     #[pyo3(signature = (method, *inputs))]
     fn run<'py>(&self, py: Python<'py>, method: &str, inputs: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyList>> {
-        self.run_list(py, method, inputs.iter().collect())
+        self.run_list(py, method, inputs.iter().collect(), None)
     }
 
     /// As `run`, with the inputs in a list.
+    #[pyo3(signature = (method, inputs, cancellation = None))]
     fn run_list<'py>(
         &self,
         py: Python<'py>,
         method: &str,
         inputs: Vec<Bound<'py, PyAny>>,
+        cancellation: Option<&Cancellation>,
     ) -> PyResult<Bound<'py, PyList>> {
         self.learn(py)?;
         let label = |module: &mut rushlight::Module, index| input_label(module, method, index);
-        call(py, &self.inner, &inputs, label, |module, inputs, signals| {
+        let given = Given { inputs: &inputs, outputs: &[], cancellation };
+        call(py, &self.inner, &given, label, |module, inputs, signals| {
             module.call(method).inputs(inputs).tracer(signals).run()
+        })
+    }
+
+    /// As `run_list`, and writes the outputs to arrays. None stands for an output that is not written.
+    #[pyo3(signature = (method, inputs, outputs, cancellation = None))]
+    fn run_into<'py>(
+        &self,
+        py: Python<'py>,
+        method: &str,
+        inputs: Vec<Bound<'py, PyAny>>,
+        outputs: Vec<Bound<'py, PyAny>>,
+        cancellation: Option<&Cancellation>,
+    ) -> PyResult<()> {
+        self.learn(py)?;
+        let label = |module: &mut rushlight::Module, index| input_label(module, method, index);
+        let given = Given { inputs: &inputs, outputs: &outputs, cancellation };
+        call_into(py, &self.inner, &given, label, |module, inputs, outputs, signals| {
+            module.call(method).inputs(inputs).tracer(signals).run_into(outputs)
         })
     }
 
@@ -308,15 +275,21 @@ impl Module {
         let (sessions, inputs) = (calls.len(), calls.into_iter().flatten().collect::<Vec<_>>());
         self.learn(py)?;
         let label = |module: &mut rushlight::Module, index| input_label(module, method, index % each.max(1));
-        call(py, &self.inner, &inputs, label, |module, inputs, _| run_sessions(module, method, sessions, inputs))
+        let given = Given::inputs(&inputs);
+        call(py, &self.inner, &given, label, |module, inputs, _| run_sessions(module, method, sessions, inputs))
     }
 
-    /// Loads a method with memory of its own.
-    fn load_method(&self, py: Python<'_>, method: &str) -> PyResult<Instance> {
+    /// Loads a method with memory of its own, `count` times.
+    #[pyo3(signature = (method, count = 1))]
+    fn load_method(&self, py: Python<'_>, method: &str, count: usize) -> PyResult<Instances> {
         callback::forget();
-        let instance = self.with(py, |module| module.instantiate(method))?;
-        let instance = instance.map_err(|failure| callback::explained(py, &failure))?;
-        Ok(Instance { inner: Turns::new(instance) })
+        let loaded = self.with(py, |module| {
+            let meta = module.meta(method)?;
+            let instances = (0..count).map(|_| module.instantiate(method)).collect::<Result<Vec<_>, _>>()?;
+            Ok((instances, meta))
+        })?;
+        let (instances, meta) = loaded.map_err(|failure: rushlight::Error| callback::explained(py, &failure))?;
+        Ok(Instances::new(instances, meta))
     }
 
     /// A copy of a parameter or buffer by its name in the exported module.
@@ -324,22 +297,6 @@ impl Module {
         callback::forget();
         let result = self.with(py, |module| module.attribute(method, name))?;
         own(py, Ok(result.map_err(|failure| callback::explained(py, &failure))?))
-    }
-}
-
-#[guarded]
-#[pymethods]
-impl Instance {
-    /// Runs the method.
-    fn call<'py>(&self, py: Python<'py>, inputs: Vec<Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyList>> {
-        let label = |_: &mut MethodInstance, index| format!("input {index}");
-        call(py, &self.inner, &inputs, label, |instance, inputs, signals| instance.run_traced(inputs, signals))
-    }
-
-    /// A copy of a parameter or buffer by its name in the exported module.
-    fn attribute<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, Tensor>> {
-        let result = self.inner.with(py, |instance| instance.attribute(name))?;
-        own(py, result)
     }
 }
 

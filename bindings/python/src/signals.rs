@@ -1,6 +1,8 @@
 //! Interrupts the lowering and the runs of a model by signals, such as that of Ctrl-C.
 
 use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
@@ -29,8 +31,10 @@ impl ProgressListener for WhileLowering {
     }
 }
 
-/// Checks for signals between the steps of a model that runs on this thread.
+/// Checks for signals, and for a cancellation, between the steps of a model that runs on this thread.
 pub struct Signals {
+    /// True when another thread has cancelled the run.
+    cancelled: Option<Arc<AtomicBool>>,
     last: Cell<Instant>,
     /// Steps until the clock is read again, and between the last two reads.
     left: Cell<u32>,
@@ -39,8 +43,9 @@ pub struct Signals {
 }
 
 impl Signals {
-    pub fn new() -> Self {
-        Self { last: Cell::new(Instant::now()), left: Cell::new(0), interval: Cell::new(0), raised: RefCell::default() }
+    pub fn new(cancelled: Option<Arc<AtomicBool>>) -> Self {
+        let (last, left, interval) = (Cell::new(Instant::now()), Cell::new(0), Cell::new(0));
+        Self { cancelled, last, left, interval, raised: RefCell::default() }
     }
 
     /// The exception of a signal handler.
@@ -57,6 +62,9 @@ impl EventTracer for Signals {
 
 impl Interrupt for Signals {
     fn poll(&self) -> Option<Stop> {
+        if self.cancelled.as_ref().is_some_and(|flag| flag.load(Ordering::Relaxed)) {
+            return Some(Stop::Cancelled);
+        }
         if let Some(left) = self.left.get().checked_sub(1) {
             self.left.set(left);
             return None;

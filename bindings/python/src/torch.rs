@@ -6,7 +6,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
-use crate::ffi::{Array, Exchange, call_method};
+use crate::ffi::{Array, ArrayMut, Exchange, call_method};
 use crate::interpreter::in_python;
 use crate::refusal::Refusal;
 
@@ -31,6 +31,23 @@ pub fn borrow(object: &Bound<'_, PyAny>, api: Exchange) -> Result<Array, Refusal
         return borrow_resolved(&resolved(object, intern!(py, "resolve_neg"))?, api);
     }
     borrow_resolved(object, api)
+}
+
+/// Borrows a tensor to write to its elements.
+pub fn borrow_to_write(object: &Bound<'_, PyAny>, api: Exchange) -> Result<ArrayMut, Refusal> {
+    let py = object.py();
+    for (property, text) in [
+        (intern!(py, "is_neg"), "it is negated lazily; call resolve_neg()"),
+        (intern!(py, "is_conj"), "it is conjugated lazily; call resolve_conj()"),
+    ] {
+        if is(object, property)? {
+            return Err(Refusal::Value(text.into()));
+        }
+    }
+    if in_python(|| object.getattr(intern!(py, "requires_grad")))?.is_truthy()? {
+        return Err(Refusal::Value("it records gradients, which the program does not compute; call detach()".into()));
+    }
+    Ok(ArrayMut::exclusive(borrow_stored(object, api)?))
 }
 
 /// Borrows a tensor that is not negated.

@@ -22,24 +22,28 @@ use rushlight_engine::fork_generation;
 /// Interval at which a waiting thread checks for signals, such as that of Ctrl-C.
 const SIGNALS: Duration = Duration::from_millis(50);
 
-/// A model that threads take turns with.
+/// Models that threads take turns with: one, or several that are alike. A thread that waits gets the first that is free.
 pub struct Turns<T> {
     state: Mutex<State<T>>,
-    /// The number of the thread that has the model, or 0.
-    user: Arc<AtomicU64>,
+    users: Users,
 }
 
+/// For each model the number of the thread that has it, or 0.
+type Users = Arc<[AtomicU64]>;
+
 struct State<T> {
-    /// `None` while a thread has the model, and after a panic lost it.
-    model: Option<Box<T>>,
-    /// The fork generation of the process that took the model last.
+    /// The models that no thread has, with their positions. A model is missing while a thread has it, and after a panic lost it.
+    free: Vec<(usize, Box<T>)>,
+    /// The fork generation of the process that last took each model.
+    taken_in: Vec<usize>,
+    /// The fork generation of the process that used the models last.
     generation: usize,
     /// Waiting threads; the first is woken first.
     waiting: VecDeque<Thread>,
 }
 
-/// Waiting threads, each with the user of the model that it waits for.
-static WAITING: Mutex<Vec<(u64, Arc<AtomicU64>)>> = Mutex::new(Vec::new());
+/// Waiting threads, each with the users of the models that it waits for.
+static WAITING: Mutex<Vec<(u64, Users)>> = Mutex::new(Vec::new());
 
 thread_local! {
     /// The number of this thread, unique in the process; 0 until it is needed.
@@ -59,15 +63,27 @@ fn this_thread() -> u64 {
 
 impl<T: Send> Turns<T> {
     pub fn new(model: T) -> Self {
-        let state = State { model: Some(Box::new(model)), generation: fork_generation(), waiting: VecDeque::new() };
-        Self { state: Mutex::new(state), user: Arc::default() }
+        Self::of(vec![model])
     }
 
-    /// Calls `act` with the model when it is this thread's turn. Detaches from the interpreter meanwhile, because the
+    /// Any of these models is as good as another.
+    pub fn of(models: Vec<T>) -> Self {
+        let free: Vec<_> = models.into_iter().map(Box::new).enumerate().collect();
+        let (generation, count) = (fork_generation(), free.len());
+        let state = State { free, taken_in: vec![generation; count], generation, waiting: VecDeque::new() };
+        Self { state: Mutex::new(state), users: (0..count).map(|_| AtomicU64::new(0)).collect() }
+    }
+
+    /// The number of models.
+    pub fn count(&self) -> usize {
+        self.users.len()
+    }
+
+    /// Calls `act` with a model when it is this thread's turn. Detaches from the interpreter meanwhile, because the
     /// model's user may wait for the interpreter, in an operator or a delegate in Python.
     ///
     /// # Errors
-    /// If waiting would never end:
+    /// If waiting would never end. Each model has one of these reasons:
     /// - This thread itself has the model, or the model's user waits for a model that this thread has.
     /// - A thread had the model when the process forked.
     /// - The model was lost in a panic.
@@ -85,28 +101,30 @@ impl<T: Send> Turns<T> {
     }
 
     fn use_model<R: Send>(&self, py: Python<'_>, in_order: bool, act: impl Send + FnOnce(&mut T) -> R) -> PyResult<R> {
-        let mut turn = Turn { turns: self, model: Some(self.take(py, in_order)?) };
+        let (at, model) = self.take(py, in_order)?;
+        let mut turn = Turn { turns: self, at, model: Some(model) };
         let model = turn.model.as_deref_mut();
         let result = py.detach(|| model.map(act));
         result.ok_or_else(lost)
     }
 
-    fn take(&self, py: Python<'_>, in_order: bool) -> PyResult<Box<T>> {
+    fn take(&self, py: Python<'_>, in_order: bool) -> PyResult<(usize, Box<T>)> {
         let me = this_thread();
         let mut is_queued = false;
         loop {
             {
                 let mut state = locked(&self.state);
-                let model = if in_order && !state.is_next() { None } else { state.model.take() };
-                if let Some(model) = model {
-                    self.user.store(me, Ordering::Relaxed);
-                    state.generation = fork_generation();
+                state.enter();
+                let model = if in_order && !state.is_next() { None } else { state.free.pop() };
+                if let Some((at, model)) = model {
+                    self.users[at].store(me, Ordering::Relaxed);
+                    state.taken_in[at] = state.generation;
                     if is_queued {
                         state.leave();
                     }
-                    return Ok(model);
+                    return Ok((at, model));
                 }
-                let waits_for_user = state.model.is_none();
+                let waits_for_user = state.free.is_empty();
                 if let Err(error) = if waits_for_user { self.check(&state, me) } else { Ok(()) } {
                     if is_queued {
                         state.leave();
@@ -118,7 +136,7 @@ impl<T: Send> Turns<T> {
                     is_queued = true;
                 }
             }
-            locked(&WAITING).push((me, self.user.clone()));
+            locked(&WAITING).push((me, self.users.clone()));
             py.detach(|| thread::park_timeout(SIGNALS));
             locked(&WAITING).retain(|(thread, _)| *thread != me);
             if let Err(interrupt) = py.check_signals() {
@@ -128,55 +146,94 @@ impl<T: Send> Turns<T> {
         }
     }
 
-    /// Fails if waiting would never end: the model is lost, or its user waits for this thread.
+    /// Fails if waiting would never end: each model is lost, or its user waits for this thread.
     fn check(&self, state: &State<T>, me: u64) -> PyResult<()> {
-        let user = self.user.load(Ordering::Relaxed);
-        if user == 0 {
-            return Err(lost());
-        }
-        if state.generation != fork_generation() {
-            let text = "the model was in use by another thread when this process was forked, and is lost here: load it again \
-                        in the child, or fork while no thread uses it";
-            return Err(PyRuntimeError::new_err(text));
-        }
         let waiting = locked(&WAITING);
-        let mut thread = user;
-        // Follows the chain of threads, each of which waits for a model of the next. It must not lead back here.
-        for _ in 0..=waiting.len() {
-            if thread == me {
-                let text = "the model is in use while it calls a Python function, and that function, or one that waits for \
-                            it, calls the model: give the function a model of its own";
-                return Err(PyRuntimeError::new_err(text));
-            }
-            match waiting.iter().find(|(number, _)| *number == thread) {
-                Some((_, user)) => thread = user.load(Ordering::Relaxed),
-                None => break,
+        let mut search = Search { waiting: &waiting, me, seen: Vec::new(), has_met_me: false };
+        let mut was_forked = false;
+        for (user, taken_in) in self.users.iter().zip(&state.taken_in) {
+            match user.load(Ordering::Relaxed) {
+                // Lost in a panic.
+                0 => {}
+                _ if *taken_in != state.generation => was_forked = true,
+                user if search.is_blocked(user) => {}
+                _ => return Ok(()),
             }
         }
-        Ok(())
+        let text = if search.has_met_me {
+            "the model is in use while it calls a Python function, and that function, or one that waits for it, calls the model: \
+             give the function a model of its own"
+        } else if !search.seen.is_empty() {
+            // Those threads wait for each other, and one of them will be told.
+            return Ok(());
+        } else if was_forked {
+            "the model was in use by another thread when this process was forked, and is lost here: load it again in the \
+             child, or fork while no thread uses it"
+        } else {
+            return Err(lost());
+        };
+        Err(PyRuntimeError::new_err(text))
+    }
+}
+
+/// Follows threads, each of which waits for models that others have.
+struct Search<'w> {
+    waiting: &'w [(u64, Users)],
+    me: u64,
+    /// The threads that were followed.
+    seen: Vec<u64>,
+    has_met_me: bool,
+}
+
+impl Search<'_> {
+    /// True if a thread is `me`, or waits, and so do all users of the models that it waits for.
+    fn is_blocked(&mut self, thread: u64) -> bool {
+        if thread == self.me {
+            self.has_met_me = true;
+            return true;
+        }
+        if self.seen.contains(&thread) {
+            return true;
+        }
+        self.seen.push(thread);
+        let waiting = self.waiting;
+        let Some((_, users)) = waiting.iter().find(|(number, _)| *number == thread) else { return false };
+        let mut users = users.iter().map(|user| user.load(Ordering::Relaxed)).filter(|user| *user != 0).peekable();
+        users.peek().is_some() && users.all(|user| self.is_blocked(user))
     }
 }
 
 impl<T> State<T> {
-    /// True if this thread is the first that waits, or none does.
-    fn is_next(&mut self) -> bool {
-        if self.model.is_some() && self.generation != fork_generation() {
-            // Threads that waited at a fork do not exist in the child.
+    /// Forgets threads that waited when this process was forked: they do not exist here.
+    fn enter(&mut self) {
+        let generation = fork_generation();
+        if self.generation != generation {
+            self.generation = generation;
             self.waiting.clear();
         }
+    }
+
+    /// True if this thread is the first that waits, or none does.
+    fn is_next(&self) -> bool {
         self.waiting.front().is_none_or(|first| first.id() == thread::current().id())
     }
 
-    /// Removes this thread from those that wait.
+    /// Removes this thread from those that wait. Wakes the next one if there is a model for it: it was this thread that was woken
+    /// for each model that became free.
     fn leave(&mut self) {
         let me = thread::current().id();
         self.waiting.retain(|thread| thread.id() != me);
+        if let (false, Some(next)) = (self.free.is_empty(), self.waiting.front()) {
+            next.unpark();
+        }
     }
 }
 
 /// The turn of a thread. Dropping it ends the turn.
 struct Turn<'a, T> {
     turns: &'a Turns<T>,
+    /// The position of the model.
+    at: usize,
     model: Option<Box<T>>,
 }
 
@@ -185,9 +242,9 @@ impl<T> Drop for Turn<'_, T> {
         let mut state = locked(&self.turns.state);
         // A model in the middle of a call that panicked is not used again.
         let lost = if thread::panicking() { self.model.take() } else { None };
-        state.model = self.model.take();
-        self.turns.user.store(0, Ordering::Relaxed);
-        let wakes_all = state.model.is_none();
+        state.free.extend(self.model.take().map(|model| (self.at, model)));
+        self.turns.users[self.at].store(0, Ordering::Relaxed);
+        let wakes_all = lost.is_some();
         for thread in state.waiting.iter().take(if wakes_all { usize::MAX } else { 1 }) {
             thread.unpark();
         }

@@ -1,6 +1,7 @@
 //! A loaded method with everything that one call needs: copies of outputs, memory for unplanned outputs, and inputs in
 //! the dim order that the program expects.
 
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 use rushlight_compiler::{debug_map, emit::MethodMap};
 use rushlight_format::pte::{self, Plan, TensorStorage};
 use rushlight_runtime::{
-    self as runtime, DataMap, Detail, EventTracer, Fault, Input, Method, Output, OutputBuffer, Outputs, Program,
+    self as runtime, Code, DataMap, Detail, EventTracer, Fault, Input, Method, Output, OutputBuffer, Outputs, Program,
     Registry, Role, ScalarType, States, Tensor as TensorRef, TensorView, TensorViewMut, dense_strides,
 };
 
@@ -36,6 +37,8 @@ pub struct MethodInstance {
     copies: Vec<Option<Ordered>>,
     /// Memory for the outputs of the last call that the program did not plan.
     memory: Vec<(usize, Tensor)>,
+    /// The method's description, once a call needs it.
+    meta: Option<Arc<MethodMeta>>,
 }
 
 /// The program that users see. Another may run in its place.
@@ -179,7 +182,24 @@ impl MethodInstance {
             has_lent_states: false,
             copies: Vec::new(),
             memory: Vec::new(),
+            meta: None,
         }
+    }
+
+    /// Describes the method as the program's file has it.
+    pub(crate) fn meta(&mut self) -> Result<Arc<MethodMeta>, Error> {
+        if let Some(meta) = &self.meta {
+            return Ok(meta.clone());
+        }
+        let plan = self.shown.program.parsed().method_named(self.method.name());
+        let plan = plan.ok_or_else(|| Error::new(Code::Internal, "the method is not in its program"))?;
+        Ok(self.meta.insert(Arc::new(MethodMeta::of(&plan))).clone())
+    }
+
+    /// True if the method keeps state between calls, in its own memory or in that of its delegates. Copies of such a method are no
+    /// substitutes for each other.
+    pub fn has_state(&mut self) -> bool {
+        self.method.planned_state().is_some() || self.method.has_delegate_states()
     }
 
     /// Runs the method and copies its outputs.
@@ -207,9 +227,14 @@ impl MethodInstance {
         tracer: &mut (impl EventTracer + ?Sized),
     ) -> Result<Vec<Value>, Error> {
         let result = self.read_with(states, inputs, tracer, values);
+        self.release();
+        result
+    }
+
+    /// Frees what the last call made for its inputs and outputs.
+    pub(crate) fn release(&mut self) {
         self.memory.clear();
         self.copies.clear();
-        result
     }
 
     /// As [`run_with`](Self::run_with), but lends the outputs to `read` in place of copying them.

@@ -222,6 +222,8 @@ mod names;
 #[cfg(feature = "std")]
 pub mod options;
 #[cfg(feature = "std")]
+mod outputs;
+#[cfg(feature = "std")]
 mod panic;
 #[cfg(feature = "backends")]
 mod portability;
@@ -271,6 +273,8 @@ pub use lower::{Cache, CacheUse, Fingerprint, Lower};
 pub use meta::{MethodMeta, OperatorUse, SizeRange, TensorInfo, ValueInfo};
 #[cfg(feature = "std")]
 pub use module::{Call, DeviceLimits, Module, ModuleBuilder, reference_operators};
+#[cfg(feature = "std")]
+pub use outputs::OutputMut;
 #[cfg(feature = "std")]
 pub use panic::{panic_error, panic_message};
 #[cfg(feature = "backends")]

@@ -8,13 +8,14 @@
 """
 
 from ._backend import Backend, BackendInfo, MethodBackend, OptionSpec, Payload, backends, register_backend
+from ._calls import Binding, Instances
 from ._compare import ComparedOutput, Comparison, ComparisonRow, compare
 from ._compile import MethodReport, Program, Report, compile, export, register_op
 from ._errors import Error
 from ._graph import Claims, Constants, Metadata, Method, Node, Part, State, SymInt, Value
 from ._meta import MethodMeta, OperatorUse, TensorInfo, ValueInfo
 from ._module import Module, load
-from ._profile import Benchmark, InstructionTime, Limit, OperatorTime, Profile, StepTime
+from ._profile import Benchmark, InstructionTime, Limit, OperatorTime, Profile, StepTime, Trace, TraceEvent
 from ._quantization import (
     Quantization,
     QuantizationReport,
@@ -29,12 +30,14 @@ __all__ = [
     "Backend",
     "BackendInfo",
     "Benchmark",
+    "Binding",
     "Claims",
     "ComparedOutput",
     "Comparison",
     "ComparisonRow",
     "Constants",
     "Error",
+    "Instances",
     "InstructionTime",
     "Limit",
     "LoadReport",
@@ -64,6 +67,8 @@ __all__ = [
     "SymInt",
     "Tensor",
     "TensorInfo",
+    "Trace",
+    "TraceEvent",
     "Value",
     "ValueInfo",
     "__version__",

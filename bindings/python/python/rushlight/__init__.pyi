@@ -19,12 +19,17 @@ from typing import (
 __all__ = [
     "Backend",
     "BackendInfo",
+    "Benchmark",
+    "Binding",
     "Claims",
     "ComparedOutput",
     "Comparison",
     "ComparisonRow",
     "Constants",
     "Error",
+    "Instances",
+    "InstructionTime",
+    "Limit",
     "LoadReport",
     "Metadata",
     "Method",
@@ -34,10 +39,12 @@ __all__ = [
     "Module",
     "Node",
     "NodeReport",
+    "OperatorTime",
     "OperatorUse",
     "OptionSpec",
     "Part",
     "Payload",
+    "Profile",
     "Program",
     "Quantization",
     "QuantizationReport",
@@ -46,9 +53,12 @@ __all__ = [
     "QuantizedOutput",
     "Report",
     "State",
+    "StepTime",
     "SymInt",
     "Tensor",
     "TensorInfo",
+    "Trace",
+    "TraceEvent",
     "Value",
     "ValueInfo",
     "__version__",
@@ -122,18 +132,32 @@ class MethodMeta(NamedTuple):
     output_names: list[str] = ...
 
 class Module:
-    def __call__(self, /, *inputs: Any, **named: Any) -> Any: ...
-    def run(self, name: str, /, *inputs: Any, **named: Any) -> Any: ...
+    def __call__(self, /, *inputs: Any, out: Any = None, **named: Any) -> Any: ...
+    def run(self, name: str, /, *inputs: Any, out: Any = None, **named: Any) -> Any: ...
+    async def call_async(self, /, *inputs: Any, method: str = "forward", out: Any = None, **named: Any) -> Any: ...
+    def bind(self, /, *inputs: Any, method: str = "forward", out: Any = None, **named: Any) -> Binding: ...
+    def instances(self, count: SupportsIndex, method: str = "forward") -> Instances: ...
     def benchmark(
         self, /, *inputs: Any, method: str = "forward", warmup: int = 3, runs: int = 30, **named: Any
     ) -> Benchmark: ...
     def profile(self, /, *inputs: Any, method: str = "forward", runs: int = 10, **named: Any) -> Profile: ...
+    def trace(self, /, *inputs: Any, method: str = "forward", runs: int = 1, **named: Any) -> Trace: ...
     @property
     def method_names(self) -> list[str]: ...
     def meta(self, name: str = "forward") -> MethodMeta: ...
     def attribute(self, name: str, method: str = "forward") -> Tensor: ...
     @property
     def report(self) -> LoadReport: ...
+
+class Binding:
+    inputs: list[Any]
+    out: Any
+    def __call__(self) -> Any: ...
+
+class Instances:
+    def __call__(self, /, *inputs: Any, out: Any = None, **named: Any) -> Any: ...
+    async def call_async(self, /, *inputs: Any, out: Any = None, **named: Any) -> Any: ...
+    def __len__(self) -> int: ...
 
 class LoadReport(NamedTuple):
     reason: Optional[str]
@@ -535,6 +559,17 @@ class Profile:
     limits: list[Limit]
     def slowest(self, count: int = 10) -> Union[list[StepTime], list[InstructionTime]]: ...
     def save_trace(self, path: Union[str, bytes, os.PathLike[str]]) -> None: ...
+
+class TraceEvent(NamedTuple):
+    name: str
+    kind: Literal["execution", "instruction", "step"]
+    start: float
+    seconds: float
+    details: dict[str, Any]
+
+class Trace:
+    events: list[TraceEvent]
+    def save(self, path: Union[str, bytes, os.PathLike[str]]) -> None: ...
 
 class Comparison:
     rows: list[ComparisonRow]

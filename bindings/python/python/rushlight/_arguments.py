@@ -2,6 +2,7 @@
 
 import operator
 import os
+import sys
 
 _MAX_COUNT = (1 << 64) - 1
 
@@ -43,3 +44,22 @@ def check_count(what, value, most=_MAX_COUNT):
     """Raises unless `value` is None or an int from 0 to `most`."""
     if value is not None and count_of(value, 0, most) is None:
         raise ValueError(f"{what} must be an int from 0 to {most} or None, got {value!r}")
+
+
+def kind_of_arrays(values):
+    """Returns the module that the first array among the values is of: numpy or torch. None without such an array."""
+    for value in values:
+        for cls in type(value).__mro__:
+            module = cls.__module__.partition(".")[0]
+            if module in ("numpy", "torch"):
+                return sys.modules.get(module)
+    return None
+
+
+def new_array(module, sizes, dtype):
+    """Makes an array of numpy or torch, without values."""
+    if module.__name__ == "torch":
+        return module.empty(sizes, dtype=getattr(module, dtype))
+    if dtype == "bfloat16":
+        raise TypeError("NumPy has no bfloat16: give a tensor of PyTorch as out=")
+    return module.empty(sizes, dtype=dtype)

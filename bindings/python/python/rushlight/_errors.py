@@ -78,7 +78,7 @@ _CLASSES = {
     NotADirectoryError: NotADirectory,
     BrokenPipeError: BrokenPipe,
 }
-_CODES = {"InvalidState": 0x02, "InvalidProgram": 0x23}
+_CODES = {"InvalidState": 0x02, "NotSupported": 0x10, "InvalidProgram": 0x23}
 
 
 def make(message, os_error, **fields):

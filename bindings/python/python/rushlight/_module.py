@@ -1,5 +1,6 @@
 """Loading and running programs."""
 
+import functools
 import logging
 import math
 import os
@@ -7,9 +8,10 @@ import os
 from . import _meta, _signature
 from ._arguments import count_of, path_of
 from ._backend import Adapter, adapted
+from ._calls import Binding, Instances, Prepared, built, flat_outputs, in_thread, new_outputs
 from ._errors import failure
 from ._files import LoadedFile
-from ._profile import Benchmark, Profile
+from ._profile import Benchmark, Profile, Trace
 from ._report import LoadReport, NodeReport
 from ._rushlight import Module as _Core
 from ._rushlight import benchmark as _benchmark
@@ -32,14 +34,14 @@ class Module:
         # The methods whose calls by position are passed to the core unchanged.
         self._plain = set()
 
-    def __call__(self, /, *inputs, **named):
+    def __call__(self, /, *inputs, out=None, **named):
         """Runs `forward`, as `run` does."""
-        if not named and "forward" in self._plain:
+        if not named and out is None and "forward" in self._plain:
             outputs = self._run("forward", *inputs)
             return outputs[0] if len(outputs) == 1 else tuple(outputs)
-        return self._call("forward", inputs, named)
+        return self._call("forward", inputs, named, out)
 
-    def run(self, name, /, *inputs, **named):
+    def run(self, name, /, *inputs, out=None, **named):
         """Runs a method with the arguments of the exported function, by position or by name. Returns the value of that function: a
         tensor, or a tuple, list, dict or named tuple, also nested. Objects of other classes, such as dataclasses and the
         `ModelOutput` of transformers, are returned as dicts, and may be given as dicts. Values that the export fixed may be left
@@ -47,15 +49,69 @@ class Module:
 
         A program of ExecuTorch's compiler has no names. It takes the leaves of the containers, in order, and returns its output, or
         a tuple of several outputs.
-        """
-        return self._call(name, inputs, named)
 
-    def _call(self, name, inputs, named):
+        `out`: arrays that the outputs are written to, in the containers of the result: arrays of NumPy, tensors of PyTorch, or other
+        objects with writable buffers. The call makes no new arrays, and returns `out`. Shapes and element types are those of the
+        results, the elements are dense, and nothing shares their memory with the inputs. None stands for an output that is not
+        needed. A method with an input named `out` takes this argument as that input; use `bind` to give it outputs.
+        """
+        return self._call(name, inputs, named, out)
+
+    async def call_async(self, /, *inputs, method="forward", out=None, **named):
+        """Runs a method in a thread, as `run` does: `await module.call_async(x)`. Other coroutines continue meanwhile.
+
+        Calls of one module take turns, in threads as in coroutines. `instances` runs several at the same time. Cancelling the task
+        ends the call after its current step, and then raises CancelledError.
+        """
+        return await in_thread(self._call, method, inputs, named, out)
+
+    def bind(self, /, *inputs, method="forward", out=None, **named):
+        """Binds the inputs and outputs of a method, and returns a `rushlight.Binding`: each call of it reads these inputs and writes these
+        outputs, in place.
+
+        `out` is as for `run`. By default the outputs are new arrays of the library of the inputs, which takes fixed shapes.
+        """
+        signature = self._signature(method)
+        leaves = list(self._leaves(method, signature, inputs, named))
+        if out is None:
+            outputs = new_outputs(leaves, self.meta(method).outputs)
+            out = built(signature, outputs)
+        else:
+            outputs = flat_outputs(signature, out, len(self._core.meta(method)["outputs"]))
+        return Binding(functools.partial(self._core.run_into, method), leaves, outputs, out)
+
+    def instances(self, count, method="forward"):
+        """Loads a method `count` times, each with memory of its own for intermediate results, over the same weights. Returns
+        `rushlight.Instances`, which any number of threads may call: `count` calls run at the same time, and others wait.
+
+        Each call uses all threads of the module. For many small calls, load the module with `threads=1`.
+
+        Raises rushlight.Error for a method that keeps state between calls, because each copy would have its own.
+        """
+        core = self._core.load_method(method, _int("count", count, 1, _MAX_INSTANCES))
+        if core.has_state():
+            raise failure(
+                "NotSupported",
+                f"`{method}` keeps state between calls, of which each instance would have its own",
+                hint="load a module for each user, or export the state as an input and an output",
+            )
+        return Instances(self, core, method)
+
+    def _call(self, name, inputs, named, out, cancellation=None):
+        call = self._prepared(name, inputs, named, out)
+        core = self._core
+        return call.run(functools.partial(core.run_list, name), functools.partial(core.run_into, name), cancellation)
+
+    def _prepared(self, name, inputs, named, out):
+        """The arguments of a call, checked and in order."""
         signature = self._signature(name)
-        outputs = self._run(name, *self._leaves(name, signature, inputs, named))
-        if signature is None:
-            return outputs[0] if len(outputs) == 1 else tuple(outputs)
-        return signature.build(outputs)
+        if out is not None and signature is not None and "out" in signature.names:
+            named, out = {**named, "out": out}, None
+        leaves = list(self._leaves(name, signature, inputs, named))
+        outputs = None
+        if out is not None:
+            outputs = flat_outputs(signature, out, 0 if signature else len(self._core.meta(name)["outputs"]))
+        return Prepared(signature, leaves, outputs, out)
 
     def _signature(self, name):
         """The signature of a method, or None for a program without names."""
@@ -84,6 +140,14 @@ class Module:
         runs = _int("runs", runs, 1, _MAX_RUNS)
         leaves = list(self._leaves(method, self._signature(method), inputs, named))
         return Profile(*_profile(self._core, method, leaves, runs))
+
+    def trace(self, /, *inputs, method="forward", runs=1, **named):
+        """Runs a method once, and then `runs` times, and returns a `rushlight.Trace` of the latter: the start and the time of each run,
+        instruction and step, in the order of their starts. The inputs are those of a call.
+        """
+        runs = _int("runs", runs, 1, _MAX_RUNS)
+        leaves = list(self._leaves(method, self._signature(method), inputs, named))
+        return Trace(_profile(self._core, method, leaves, runs)[1])
 
     @staticmethod
     def _leaves(name, signature, inputs, named):
@@ -136,6 +200,7 @@ class Module:
 _LOGGER = logging.getLogger("rushlight")
 _MAX_THREADS = 1024
 _MAX_RUNS = 1 << 20
+_MAX_INSTANCES = 1024
 _MAX_BYTES = (1 << 63) - 1
 _MAX_SECONDS = 1e9
 
@@ -159,7 +224,7 @@ def load(path_or_bytes, *, data=None, threads=None, lower="auto", cache=None, me
     an error between two steps, and the module can be called again. The time of loading and lowering at the first call does not
     count.
 
-    Threads may share a module. A call waits for the call of another thread. After `os.fork`, the child can use the modules of
+    Threads may share a module. A call waits for the call of another thread; `Module.instances` runs several at the same time. After `os.fork`, the child can use the modules of
     its parent, with its own threads. A module that another thread was using at the fork is lost in the child, and raises
     RuntimeError.
 

@@ -8,6 +8,10 @@ from typing import NamedTuple, Optional
 from ._text import Table, printable_with_repr
 
 _SLOWEST = 10
+# Maximum events in a table.
+_MAX_EVENTS = 40
+# From the outermost to the innermost.
+_KINDS = ("execution", "instruction", "step")
 
 
 @printable_with_repr
@@ -129,8 +133,7 @@ class Profile:
 
     def save_trace(self, path):
         """Writes the start and the end of each instruction and step to a JSON file, for Perfetto (ui.perfetto.dev) and Chrome."""
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(self._trace)
+        Trace(self._trace).save(path)
 
     def _parts(self):
         operators = [("operator", "calls", "time", "share")]
@@ -146,6 +149,52 @@ class Profile:
                 for row in self.slowest()
             ]
             parts += ["", Table(steps, right=(1, 2, 3, 4, 5))]
+        return parts
+
+
+class TraceEvent(NamedTuple):
+    """A part of a run: its start in seconds after the first, and its time.
+
+    `kind` is "execution" for a whole run, "instruction" for an instruction of the method, whose name is the operator or delegate, and
+    "step" for a step of a delegate, whose name is the value that it computes. `details` has the numbers that are known, such as
+    "instruction", "step", "backend" and "gflops".
+    """
+
+    name: str
+    kind: str
+    start: float
+    seconds: float
+    details: dict
+
+
+@printable_with_repr
+class Trace:
+    """The parts of runs in the order of their starts. `events` has them as `rushlight.TraceEvent`s."""
+
+    __slots__ = ("_text", "events")
+
+    def __init__(self, text):
+        self._text = text
+        events = [
+            TraceEvent(row["name"], row["cat"], row["ts"] * 1e-6, row["dur"] * 1e-6, row["args"])
+            for row in json.loads(text)["traceEvents"]
+        ]
+        # An instruction comes before its steps.
+        self.events = sorted(events, key=lambda event: (event.start, _KINDS.index(event.kind)))
+
+    def save(self, path):
+        """Writes the events to a JSON file, for Perfetto (ui.perfetto.dev) and Chrome."""
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(self._text)
+
+    def _parts(self):
+        rows = [("start", "time", "event")]
+        for event in self.events[:_MAX_EVENTS]:
+            indent = "  " * _KINDS.index(event.kind)
+            rows.append((_duration(event.start), _duration(event.seconds), f"{indent}{event.name}"))
+        parts = [Table(rows, right=(0, 1))]
+        if len(self.events) > _MAX_EVENTS:
+            parts.append(f"... and {len(self.events) - _MAX_EVENTS} more")
         return parts
 
 

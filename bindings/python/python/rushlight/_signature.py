@@ -19,7 +19,7 @@ class Leaf:
     size = 1
     is_leaf = True
 
-    def flatten(self, value, path, leaves):
+    def flatten(self, value, path, leaves, what="input"):
         leaves.append(value)
 
     def build(self, leaves):
@@ -36,14 +36,14 @@ class Sequence:
         self._children = children
         self.size = sum(child.size for child in children)
 
-    def flatten(self, value, path, leaves):
+    def flatten(self, value, path, leaves, what="input"):
         count = len(self._children)
         if not isinstance(value, (tuple, list)):
-            raise _unlike(path, f"a {self._make.__name__} of {count}", value)
+            raise _unlike(what, path, f"a {self._make.__name__} of {count}", value)
         if len(value) != count:
-            raise TypeError(f"input `{path}`: expected a {self._make.__name__} of {count}, got {len(value)}")
+            raise TypeError(f"{what} `{path}`: expected a {self._make.__name__} of {count}, got {len(value)}")
         for index, (child, item) in enumerate(zip(self._children, value)):
-            child.flatten(item, f"{path}.{index}", leaves)
+            child.flatten(item, f"{path}.{index}", leaves, what)
 
     def build(self, leaves):
         return self._make([child.build(leaves) for child in self._children])
@@ -60,29 +60,29 @@ class Fields:
         self._is_class = is_class
         self.size = sum(child.size for _, child in entries)
 
-    def flatten(self, value, path, leaves):
-        for (key, child), item in zip(self._entries, self._items(value, path)):
-            child.flatten(item, f"{path}.{key}", leaves)
+    def flatten(self, value, path, leaves, what="input"):
+        for (key, child), item in zip(self._entries, self._items(value, path, what)):
+            child.flatten(item, f"{path}.{key}", leaves, what)
 
-    def _items(self, value, path):
+    def _items(self, value, path, what):
         keys = [key for key, _ in self._entries]
         if isinstance(value, Mapping):
             unknown = [key for key in value if key not in keys]
             # A `ModelOutput` is a mapping of the fields that are not None.
             if unknown and not self._is_class:
-                raise TypeError(f"input `{path}` has no key {unknown[0]!r}{_suggestion(unknown[0], keys)}")
+                raise TypeError(f"{what} `{path}` has no key {unknown[0]!r}{_suggestion(unknown[0], keys)}")
             items = [value.get(key, _MISSING) for key in keys]
         elif not self._is_class:
-            raise _unlike(path, f"a dict of {_listed(keys)}", value)
+            raise _unlike(what, path, f"a dict of {_listed(keys)}", value)
         elif isinstance(value, (tuple, list)) and len(value) == len(keys):
             items = value
         else:
             items = [getattr(value, key, _MISSING) for key in keys]
             if items and all(item is _MISSING for item in items):
-                raise _unlike(path, f"a dict or an object with {_listed(keys)}", value)
+                raise _unlike(what, path, f"a dict or an object with {_listed(keys)}", value)
         missing = [key for key, item in zip(keys, items) if item is _MISSING]
         if missing:
-            raise TypeError(f"input `{path}` lacks {_listed(missing)}")
+            raise TypeError(f"{what} `{path}` lacks {_listed(missing)}")
         return items
 
     def build(self, leaves):
@@ -162,6 +162,15 @@ class Signature:
             leaves.extend(self._fixed.get(at) for at in positions)
         if missing:
             raise TypeError(f"`{self._method}` lacks {_inputs(len(missing))}: {_listed(missing)}")
+        return leaves
+
+    def flatten_outputs(self, out):
+        """Returns the arrays for the outputs of a call in the order of the method's outputs. `out` is in the containers of the result.
+
+        Raises TypeError for other containers.
+        """
+        leaves = []
+        self._outputs.flatten(out, "out", leaves, "argument")
         return leaves
 
     def _are_leaves(self, inputs):
@@ -255,8 +264,8 @@ def _check_distinct(keys):
         known[key] = key
 
 
-def _unlike(path, expected, value):
-    return TypeError(f"input `{path}`: expected {expected}, got {type(value).__name__}")
+def _unlike(what, path, expected, value):
+    return TypeError(f"{what} `{path}`: expected {expected}, got {type(value).__name__}")
 
 
 def _suggestion(name, known):

@@ -7,6 +7,7 @@ use crate::error::Error;
 use crate::instance::{MethodInstance, Submission};
 use crate::meta::ValueInfo;
 use crate::names::fixed;
+use crate::outputs::OutputMut;
 use crate::session::Session;
 use crate::tensor::Value;
 
@@ -99,6 +100,19 @@ impl<'m, 'i> Call<'m, 'i> {
         self.with_inputs(|instance, states, inputs, tracer| match tracer {
             None => instance.run_with(states, inputs, &mut ()),
             Some(tracer) => instance.run_with(states, inputs, tracer),
+        })
+    }
+
+    /// Runs the method and writes its outputs to memory of the caller's: one for each output, in order. An output without memory
+    /// (`None`) is not written.
+    ///
+    /// # Errors
+    /// Those of [`run`](Self::run), and `InvalidArgument` for memory of another number, element type or shape than the outputs have.
+    /// These are found before the method runs; only a shape that depends on the inputs is known after it.
+    pub fn run_into(self, outputs: &mut [Option<OutputMut<'_>>]) -> Result<(), Error> {
+        self.with_inputs(|instance, states, inputs, tracer| match tracer {
+            None => instance.run_into_with(states, inputs, outputs, &mut ()),
+            Some(tracer) => instance.run_into_with(states, inputs, outputs, tracer),
         })
     }
 
