@@ -177,9 +177,9 @@ pub use pooling::{AveragePool, Pool2d, PoolKind, pool2d};
 pub use quantization_error::quantization_errors;
 pub use quantized::{
     Affine, DynamicQuantization, GroupwiseEpilogue, MAX_QUANT_K, QuantEpilogue, QuantOut, QuantResidual, RowQparams,
-    SoftmaxTable, ZeroPointRule, avg_pool2d_u8, choose_qparams, conv_transpose2d_u8, conv2d_u8, depthwise2d_u8,
-    depthwise2d_u8_takes, gemm_u8, gemm_u8_groupwise, lookup, max_pool2d_u8, mean_u8, pack_nibbles, quantize_rows,
-    resize_u8, softmax_u8, unpack_nibbles,
+    SoftmaxTable, ZeroPointRule, avg_pool2d_u8, choose_qparams, conv_transpose2d_u8, conv2d_u8, conv3d_u8,
+    depthwise2d_u8, depthwise2d_u8_takes, gemm_u8, gemm_u8_groupwise, lookup, max_pool2d_u8, mean_u8, pack_nibbles,
+    quantize_rows, resize_u8, softmax_u8, unpack_nibbles,
 };
 pub use reduce::{Reduction, reduce};
 pub use resize::{Resize, ResizeMode, resize};

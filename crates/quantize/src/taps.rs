@@ -29,6 +29,7 @@ pub(super) fn with_outputs(model: &Model, method: &str, values: &[ValueId], turn
             }
         };
         let dims: &[i64] = match graph.tensor(*value)?.rank() {
+            5 if graph.nodes[node].op.name() == aten::CONVOLUTION => &[0, 2, 3, 4, 1],
             4 => &[0, 2, 3, 1],
             3 if graph.nodes[node].op.name() == aten::CONVOLUTION => &[0, 2, 1],
             _ => &[],

@@ -33,7 +33,7 @@ _OPS = torch.ops.aten
 
 # GEMMs and convolutions.
 _TRANSPOSED = {_OPS.conv_transpose1d.default, _OPS.conv_transpose2d.input}
-_CONVOLUTIONS = {_OPS.conv1d.default, _OPS.conv2d.default} | _TRANSPOSED
+_CONVOLUTIONS = {_OPS.conv1d.default, _OPS.conv2d.default, _OPS.conv3d.default} | _TRANSPOSED
 _LINEAR = {_OPS.linear.default}
 _BATCH_NORMS = {_OPS.batch_norm.default, _OPS._native_batch_norm_legit.default}
 # Activations that are computed in the epilogue of a GEMM or convolution, with the same result on every machine.
@@ -55,11 +55,11 @@ _BOUNDS = {
 _CONCATENATIONS = {_OPS.cat.default, _OPS.stack.default}
 # Operators whose output has the scale of the input: they move, select or average elements.
 _SAME_SCALE = {
-    _OPS.max_pool2d.default, _OPS.adaptive_avg_pool2d.default, _OPS.avg_pool2d.default, _OPS.mean.dim,
-    _OPS.view.default, _OPS.reshape.default, _OPS.flatten.using_ints, _OPS.permute.default, _OPS.transpose.int,
-    _OPS.squeeze.default, _OPS.squeeze.dim, _OPS.squeeze.dims, _OPS.unsqueeze.default, _OPS.slice.Tensor,
-    _OPS.select.int, _OPS.contiguous.default, _OPS.clone.default, _OPS.pad.default, _OPS.dropout.default,
-    _OPS.upsample_nearest2d.vec, _OPS.upsample_bilinear2d.vec,
+    _OPS.max_pool2d.default, _OPS.adaptive_avg_pool2d.default, _OPS.adaptive_avg_pool3d.default, _OPS.avg_pool2d.default,
+    _OPS.mean.dim, _OPS.view.default, _OPS.reshape.default, _OPS.flatten.using_ints, _OPS.permute.default,
+    _OPS.transpose.int, _OPS.squeeze.default, _OPS.squeeze.dim, _OPS.squeeze.dims, _OPS.unsqueeze.default,
+    _OPS.slice.Tensor, _OPS.select.int, _OPS.contiguous.default, _OPS.clone.default, _OPS.pad.default,
+    _OPS.dropout.default, _OPS.upsample_nearest2d.vec, _OPS.upsample_bilinear2d.vec,
 }  # fmt: skip
 
 

@@ -163,8 +163,7 @@ fn tap_of_phase([phase_h, phase_w]: [Phase; 2], tap: usize) -> [usize; 2] {
 
 /// Returns the size of an int8 convolution's packed weights in bytes; `None` if it overflows `usize`.
 pub fn conv2d_i8_len(conv: &Conv2d) -> Option<usize> {
-    let conv = conv.in_3d();
-    ConvLayout::of(&conv)?.len(&conv)
+    conv3d_i8_len(&conv.in_3d())
 }
 
 /// Packs the weights of an int8 convolution, of shape `[out_c, in_c / groups, kernel_h, kernel_w]` with elements
@@ -173,10 +172,24 @@ pub fn conv2d_i8_len(conv: &Conv2d) -> Option<usize> {
 /// # Panics
 /// If `packed` has another length.
 pub fn conv2d_i8_into(packed: &mut [i8], conv: &Conv2d, get: impl Fn(usize, usize, usize, usize) -> i8) {
-    assert_eq!(Some(packed.len()), conv2d_i8_len(conv), "length of the packed weights");
-    let Some(layout) = ConvLayout::of(&conv.in_3d()) else { return };
+    conv3d_i8_into(packed, &conv.in_3d(), |o, i, [_, h, w]| get(o, i, h, w));
+}
+
+/// Returns the size of an int8 3D convolution's packed weights in bytes; `None` if it overflows `usize`.
+pub fn conv3d_i8_len(conv: &Conv3d) -> Option<usize> {
+    ConvLayout::of(conv)?.len(conv)
+}
+
+/// Packs the weights of an int8 3D convolution, of shape `[out_c, in_c / groups, kernel_d, kernel_h, kernel_w]` with
+/// elements `get(o, i, [d, h, w])`, into memory of [`conv3d_i8_len`] bytes, all of which are written.
+///
+/// # Panics
+/// If `packed` has another length.
+pub fn conv3d_i8_into(packed: &mut [i8], conv: &Conv3d, get: impl Fn(usize, usize, [usize; 3]) -> i8) {
+    assert_eq!(Some(packed.len()), conv3d_i8_len(conv), "length of the packed weights");
+    let Some(layout) = ConvLayout::of(conv) else { return };
     let groups = conv.groups.max(1);
-    let (columns, channels, kernel_w) = (conv.out_c / groups, conv.in_c / groups, conv.kernel[1]);
+    let (columns, channels, [_, kernel_h, kernel_w]) = (conv.out_c / groups, conv.in_c / groups, conv.kernel);
     let each = packed.len() / groups;
     if each == 0 {
         return;
@@ -185,9 +198,9 @@ pub fn conv2d_i8_into(packed: &mut [i8], conv: &Conv2d, get: impl Fn(usize, usiz
         taps_i8_into(packed, layout.taps, layout.depth, columns, |tap, at, column| {
             let column = group * columns + column;
             if layout.by_kernel_rows {
-                get(column, at % channels, tap, at / channels)
+                get(column, at % channels, [tap / kernel_h, tap % kernel_h, at / channels])
             } else {
-                get(column, at, tap / kernel_w, tap % kernel_w)
+                get(column, at, [tap / kernel_w / kernel_h, tap / kernel_w % kernel_h, tap % kernel_w])
             }
         });
     }

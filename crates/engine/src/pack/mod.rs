@@ -11,7 +11,8 @@ mod quantized;
 pub use crate::conv::pack::{
     conv_transpose2d_f32, conv_transpose2d_f32_len, conv_transpose2d_i8_into, conv_transpose2d_i8_len,
     conv_transpose2d_i8_sums, conv2d_f32, conv2d_f32_len, conv2d_i8_into, conv2d_i8_len, conv3d_f32, conv3d_f32_len,
-    depthwise2d_f32, depthwise2d_i8_into, depthwise2d_i8_len, winograd_f32, winograd_f32_into, winograd_f32_len,
+    conv3d_i8_into, conv3d_i8_len, depthwise2d_f32, depthwise2d_i8_into, depthwise2d_i8_len, winograd_f32,
+    winograd_f32_into, winograd_f32_len,
 };
 pub use int8::{GROUP_SIZE, GroupwiseMatrix, groupwise_into, matrix_i8_into, matrix_i8_len};
 pub(crate) use int8::{pad_to_4, taps_i8_into};

@@ -88,18 +88,34 @@ pub fn gemm_u8(
 /// [`pack::conv2d_i8_into`](crate::pack::conv2d_i8_into). `zero` is the zero point of the input, and pads it.
 ///
 /// # Errors
-/// If a slice is too short, a size is zero or too large, or a window has more than [`MAX_QUANT_K`] elements or too many
-/// taps.
+/// As for [`conv3d_u8`].
 pub fn conv2d_u8(
     engine: &Engine,
     conv: &Conv2d,
     zero: u8,
     input: &[u8],
     packed: &[i8],
+    out: QuantOut,
+    epilogue: &QuantEpilogue,
+) -> Result<(), Error> {
+    conv3d_u8(engine, &conv.in_3d(), zero, input, packed, out, epilogue)
+}
+
+/// Computes `out = epilogue(conv3d(input))` with weights packed by
+/// [`pack::conv3d_i8_into`](crate::pack::conv3d_i8_into). `zero` is the zero point of the input, and pads it.
+///
+/// # Errors
+/// If a slice is too short, a size is zero or too large, or a window has more than [`MAX_QUANT_K`] elements or too many
+/// taps.
+pub fn conv3d_u8(
+    engine: &Engine,
+    conv: &Conv3d,
+    zero: u8,
+    input: &[u8],
+    packed: &[i8],
     mut out: QuantOut,
     epilogue: &QuantEpilogue,
 ) -> Result<(), Error> {
-    let conv = &conv.in_3d();
     let pixels = conv.check(input.len(), out.len())?;
     let layout = ConvLayout::of(conv).ok_or(Error::Size { what: "packed weights" })?;
     let weights = layout.len(conv).ok_or(Error::Size { what: "packed weights" })?;

@@ -3,11 +3,11 @@
 use super::pool_resize::{random_resize, sources};
 use super::{Rng, engines, transposed};
 use rushlight_engine::{
-    Activation, Affine, AveragePool, Binary, Conv2d, ConvTranspose2d, Copy, Data, DynamicQuantization, Engine, Error,
-    Gemm, GroupwiseEpilogue, Instruction, MAX_DIMS, Operand, Pool2d, PoolKind, QuantEpilogue, QuantOut, QuantResidual,
-    ResizeMode, RowQparams, SoftmaxTable, Source, ZeroPointRule, avg_pool2d_u8, choose_qparams, conv_transpose2d_u8,
-    conv2d_u8, copy, depthwise2d_u8, elementwise, gemm_u8, gemm_u8_groupwise, lookup, max_pool2d_u8, mean_u8, pack,
-    pool2d, quantize_rows, resize_u8, softmax_u8,
+    Activation, Affine, AveragePool, Binary, Conv2d, Conv3d, ConvTranspose2d, Copy, Data, DynamicQuantization, Engine,
+    Error, Gemm, GroupwiseEpilogue, Instruction, MAX_DIMS, Operand, Pool2d, PoolKind, QuantEpilogue, QuantOut,
+    QuantResidual, ResizeMode, RowQparams, SoftmaxTable, Source, ZeroPointRule, avg_pool2d_u8, choose_qparams,
+    conv_transpose2d_u8, conv2d_u8, conv3d_u8, copy, depthwise2d_u8, elementwise, gemm_u8, gemm_u8_groupwise, lookup,
+    max_pool2d_u8, mean_u8, pack, pool2d, quantize_rows, resize_u8, softmax_u8,
 };
 
 /// An epilogue that owns its operands.
@@ -182,37 +182,50 @@ fn gemm_u8_matches_reference() {
     }
 }
 
-/// Accumulates a window; `get(o, i, h, w)` are the weights.
-fn window(
-    conv: &Conv2d,
-    zero: u8,
-    input: &[u8],
-    [image, y, x, o]: [usize; 4],
-    get: impl Fn(usize, usize, usize, usize) -> i8,
-) -> i32 {
+/// Accumulates a window; `get(o, i, [d, h, w])` are the weights.
+fn window(conv: &Conv3d, zero: u8, input: &[u8], at: usize, get: impl Fn(usize, usize, [usize; 3]) -> i8) -> i32 {
+    let (pixel, o) = (at / conv.out_c, at % conv.out_c);
+    let ([_, kernel_h, kernel_w], [out_d, out_h, out_w]) = (conv.kernel, conv.out_size());
+    let [image, d, h, w] =
+        [pixel / out_w / out_h / out_d, pixel / out_w / out_h % out_d, pixel / out_w % out_h, pixel % out_w];
     let (inputs, outputs) = (conv.in_c / conv.groups, conv.out_c / conv.groups);
     let mut sum = 0;
-    for h in 0..conv.kernel[0] {
-        for w in 0..conv.kernel[1] {
-            let y = (y * conv.stride[0] + h * conv.dilation[0]).wrapping_sub(conv.padding[0][0]);
-            let x = (x * conv.stride[1] + w * conv.dilation[1]).wrapping_sub(conv.padding[1][0]);
-            for i in 0..inputs {
-                let byte = if y < conv.in_h && x < conv.in_w {
-                    let pixel = (image * conv.in_h + y) * conv.in_w + x;
-                    input[pixel * conv.in_stride + o / outputs * inputs + i]
-                } else {
-                    zero
-                };
-                sum += i32::from(byte) * i32::from(get(o, i, h, w));
-            }
+    for tap in 0..conv.kernel.iter().product() {
+        let tap = [tap / kernel_w / kernel_h, tap / kernel_w % kernel_h, tap % kernel_w];
+        let from: [usize; 3] = core::array::from_fn(|axis| {
+            let at = [d, h, w][axis] * conv.stride[axis] + tap[axis] * conv.dilation[axis];
+            at.wrapping_sub(conv.padding[axis][0])
+        });
+        let is_inside = from.iter().zip(conv.in_size).all(|(at, size)| *at < size);
+        for i in 0..inputs {
+            let byte = if is_inside {
+                let [in_d, in_h, in_w] = conv.in_size;
+                let pixel = ((image * in_d + from[0]) * in_h + from[1]) * in_w + from[2];
+                input[pixel * conv.in_stride + o / outputs * inputs + i]
+            } else {
+                zero
+            };
+            sum += i32::from(byte) * i32::from(get(o, i, tap));
         }
     }
     sum
 }
 
-fn output(conv: &Conv2d, i: usize) -> [usize; 4] {
-    let (pixel, o) = (i / conv.out_c, i % conv.out_c);
-    [pixel / conv.out_w() / conv.out_h(), pixel / conv.out_w() % conv.out_h(), pixel % conv.out_w(), o]
+/// A convolution of images as one of volumes of depth 1.
+fn volume(conv: &Conv2d) -> Conv3d {
+    Conv3d {
+        batch: conv.batch,
+        in_size: [1, conv.in_h, conv.in_w],
+        in_c: conv.in_c,
+        out_c: conv.out_c,
+        kernel: [1, conv.kernel[0], conv.kernel[1]],
+        stride: [1, conv.stride[0], conv.stride[1]],
+        padding: [[0; 2], conv.padding[0], conv.padding[1]],
+        dilation: [1, conv.dilation[0], conv.dilation[1]],
+        groups: conv.groups,
+        in_stride: conv.in_stride,
+        out_stride: conv.out_stride,
+    }
 }
 
 #[test]
@@ -243,11 +256,64 @@ fn conv2d_u8_matches_reference() {
         let zero = rng.next() as u8;
         let expected = |i: usize| {
             let column = i % conv.out_c;
-            let sum = epilogue.start(column) + window(&conv, zero, &input, output(&conv, i), get);
-            epilogue.apply(i / conv.out_c, column, sum)
+            let sum = window(&volume(&conv), zero, &input, i, |o, i, [_, h, w]| get(o, i, h, w));
+            epilogue.apply(i / conv.out_c, column, epilogue.start(column) + sum)
         };
         assert_same(&conv, &epilogue, rows * conv.out_c, expected, |engine, out| {
             conv2d_u8(engine, &conv, zero, &input, &packed, out, &epilogue.epilogue()).unwrap();
+        });
+    }
+}
+
+#[test]
+fn conv3d_u8_matches_reference() {
+    let mut rng = Rng(19);
+    let basic = |batch, in_size, [in_c, out_c]: [usize; 2], kernel| Conv3d {
+        batch,
+        in_size,
+        in_c,
+        out_c,
+        kernel,
+        stride: [1; 3],
+        padding: [[0; 2]; 3],
+        dilation: [1; 3],
+        groups: 1,
+        in_stride: in_c,
+        out_stride: out_c,
+    };
+    let cases = [
+        // The stem of a video network: few channels, whose kernel rows are taps.
+        Conv3d { stride: [1, 2, 2], padding: [[1; 2], [3; 2], [3; 2]], ..basic(1, [4, 11, 13], [3, 20], [3, 7, 7]) },
+        Conv3d { padding: [[1; 2]; 3], ..basic(2, [3, 5, 6], [8, 33], [3, 3, 3]) },
+        Conv3d { padding: [[0; 2], [1; 2], [1; 2]], ..basic(1, [4, 6, 5], [16, 17], [1, 3, 3]) },
+        Conv3d { stride: [2, 1, 1], padding: [[1; 2], [0; 2], [0; 2]], ..basic(1, [7, 3, 4], [12, 16], [3, 1, 1]) },
+        Conv3d { stride: [2, 4, 4], ..basic(1, [4, 8, 8], [3, 18], [2, 4, 4]) },
+        Conv3d { dilation: [2, 1, 2], padding: [[2, 1], [0, 1], [2; 2]], ..basic(1, [5, 4, 7], [5, 9], [2, 2, 3]) },
+        Conv3d { groups: 3, padding: [[1; 2]; 3], ..basic(1, [3, 4, 5], [12, 9], [2, 3, 3]) },
+        // Depthwise.
+        Conv3d { groups: 18, padding: [[1; 2]; 3], ..basic(1, [3, 5, 4], [18, 18], [3, 3, 3]) },
+        Conv3d { in_stride: 23, ..basic(2, [2, 3, 3], [17, 24], [1, 1, 1]) },
+    ];
+    for conv in cases {
+        let pixels = conv.batch * conv.in_size.iter().product::<usize>();
+        let input = bytes(&mut rng, (pixels - 1) * conv.in_stride + conv.in_c);
+        let (inputs, [kernel_d, kernel_h, kernel_w]) = (conv.in_c / conv.groups, conv.kernel);
+        let w = weights(&mut rng, conv.out_c * inputs * kernel_d * kernel_h * kernel_w);
+        let get = |o: usize, i: usize, [d, h, x]: [usize; 3]| {
+            w[(((o * inputs + i) * kernel_d + d) * kernel_h + h) * kernel_w + x]
+        };
+        let rows = conv.batch * conv.out_size().iter().product::<usize>();
+        let epilogue = OwnedQuantEpilogue::random(&mut rng, rows, conv.out_c);
+        let mut packed = vec![9; pack::conv3d_i8_len(&conv).unwrap()];
+        pack::conv3d_i8_into(&mut packed, &conv, get);
+        let zero = rng.next() as u8;
+        let expected = |i: usize| {
+            let column = i % conv.out_c;
+            let sum = window(&conv, zero, &input, i, get);
+            epilogue.apply(i / conv.out_c, column, epilogue.start(column) + sum)
+        };
+        assert_same(&conv, &epilogue, rows * conv.out_c, expected, |engine, out| {
+            conv3d_u8(engine, &conv, zero, &input, &packed, out, &epilogue.epilogue()).unwrap();
         });
     }
 }
@@ -279,7 +345,7 @@ fn depthwise2d_u8_matches_reference() {
         let zero = rng.next() as u8;
         let expected = |i: usize| {
             let column = i % conv.out_c;
-            let sum = window(&conv, zero, &input, output(&conv, i), |o, _, h, w| get(o, h, w));
+            let sum = window(&volume(&conv), zero, &input, i, |o, _, [_, h, w]| get(o, h, w));
             epilogue.apply(i / conv.out_c, column, epilogue.start(column) + sum)
         };
         assert_same(&conv, &epilogue, rows * conv.out_c, expected, |engine, out| {

@@ -39,8 +39,8 @@ impl Quantizer for CpuQuantizer {
 
     fn layer(&self, scheme: &Scheme, graph: &Graph, layer: &Layer) -> Result<LayerSpec, String> {
         if let Some(shape) = layer.shape(graph) {
-            if shape.sizes.len() > 4 {
-                return Err("no kernel multiplies integers over windows of three dimensions".to_owned());
+            if shape.sizes.len() > 4 && shape.convolution.as_ref().is_some_and(|window| window.is_transposed) {
+                return Err("no kernel multiplies integers in transposed convolutions of three dimensions".to_owned());
             }
             if !has_kernel(&shape) {
                 return Err("no kernel multiplies integers over windows of this size and dilation".to_owned());
@@ -92,6 +92,7 @@ fn role(name: &str) -> Role {
         aten::MAX_POOL2D_WITH_INDICES
         | aten::ADAPTIVE_AVG_POOL2D
         | aten::_ADAPTIVE_AVG_POOL2D
+        | aten::_ADAPTIVE_AVG_POOL3D
         | aten::AVG_POOL2D
         | aten::MEAN_DIM
         | aten::VIEW_COPY

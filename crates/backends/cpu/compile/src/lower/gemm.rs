@@ -6,7 +6,7 @@ use rushlight_cpu_payload::{
     Convolution as ConvolutionStep, ConvolutionKind, Epilogue, FloatFormat, Int8Epilogue, Matmul, MatmulKind,
     QuantizedFormat, Residual, Step, TensorId, Window,
 };
-use rushlight_engine::{Conv2d, ConvTranspose2d, Winograd, pack};
+use rushlight_engine::{Conv2d, Conv3d, ConvTranspose2d, Winograd, pack};
 
 use rushlight_graph::Error;
 use rushlight_graph::{Call, Constant, Expr, NodeId, ValueId};
@@ -16,6 +16,7 @@ use crate::precision::Precision;
 use crate::select::{BatchedGemm, Convolution, Gemm, GemmWeights, Int8};
 use crate::view::View;
 use crate::weights::constants;
+use crate::weights::int8;
 use crate::weights::packed_matrix::PackedMatrix;
 use crate::weights::quantized_weights::{Integers, WeightOnly, columns, scales};
 
@@ -94,13 +95,9 @@ impl<'a> Lowering<'a> {
                 self.int8_transposed_weights(constant, &transposed_geometry()?)?
             }
             _ if is_integer => {
-                let pair = |list: &[u32]| [list[0] as usize, list[1] as usize];
-                let outputs = sizes.first().copied().unwrap_or(0);
-                let conv = Conv2d {
-                    groups: groups as usize,
-                    dilation: pair(&dilation),
-                    ..Conv2d::new([1, 1, 1, channels as usize], outputs, pair(&kernel))
-                };
+                let channels = [channels as usize, sizes.first().copied().unwrap_or(0)];
+                let [kernel, dilation] = [&kernel, &dilation].map(|list| volume(list));
+                let conv = int8::convolution(channels, kernel, dilation, groups as usize);
                 self.int8_weights(constant, &conv, depthwise)?
             }
             Some((form, conv)) => {
@@ -155,45 +152,48 @@ impl<'a> Lowering<'a> {
         let y = self.plan.ordered_as(self.graph.tensor(result)?.shape.clone(), order, to)?;
         let image = if is_row { as_image(&y) } else { y.clone() };
         let format = self.plan.float_format();
-        let window = || Window {
-            kernel: [kernel[0], kernel[1]],
-            stride: [stride[0], stride[1]],
-            padding: [padding[0], padding[1]],
-            dilation: [dilation[0], dilation[1]],
-        };
+        let sizes_of_window = [&kernel[..], &stride, &dilation];
         let pair = |sizes: Vec<u32>| [sizes[0], sizes[1]];
         let kind = match (epilogue, output_padding, winograd) {
             (ConvolutionEpilogue::Float(epilogue), None, Some((tile, _))) => {
                 ConvolutionKind::Winograd { tile, padding: [padding[0], padding[1]], epilogue }
             }
             (ConvolutionEpilogue::Float(epilogue), None, None) if depthwise => {
-                ConvolutionKind::Depthwise { window: window(), epilogue }
+                ConvolutionKind::Depthwise { window: window(sizes_of_window, &padding), epilogue }
             }
             (ConvolutionEpilogue::Float(epilogue), None, None) if kernel.len() == 3 => {
-                let window = Window {
-                    kernel: [kernel[0], kernel[1], kernel[2]],
-                    stride: [stride[0], stride[1], stride[2]],
-                    padding: [padding[0], padding[1], padding[2]],
-                    dilation: [dilation[0], dilation[1], dilation[2]],
-                };
-                ConvolutionKind::Direct3d { window, groups, format, epilogue }
+                ConvolutionKind::Direct3d { window: window(sizes_of_window, &padding), groups, format, epilogue }
             }
             (ConvolutionEpilogue::Float(epilogue), None, None) => {
-                ConvolutionKind::Direct { window: window(), groups, format, epilogue }
+                ConvolutionKind::Direct { window: window(sizes_of_window, &padding), groups, format, epilogue }
             }
             (ConvolutionEpilogue::Float(epilogue), Some(added), _) => {
                 let output_padding = pair(added);
-                ConvolutionKind::Transposed { window: window(), output_padding, groups, format, epilogue }
+                ConvolutionKind::Transposed {
+                    window: window(sizes_of_window, &padding),
+                    output_padding,
+                    groups,
+                    format,
+                    epilogue,
+                }
             }
             (ConvolutionEpilogue::Int8(epilogue), Some(added), _) => {
                 let output_padding = pair(added);
-                ConvolutionKind::Int8Transposed { window: window(), output_padding, groups, epilogue }
+                ConvolutionKind::Int8Transposed {
+                    window: window(sizes_of_window, &padding),
+                    output_padding,
+                    groups,
+                    epilogue,
+                }
             }
             (ConvolutionEpilogue::Int8(epilogue), None, _) if depthwise => {
-                ConvolutionKind::Int8Depthwise { window: window(), epilogue }
+                ConvolutionKind::Int8Depthwise { window: window(sizes_of_window, &padding), epilogue }
+            }
+            (ConvolutionEpilogue::Int8(epilogue), None, _) if kernel.len() == 3 => {
+                ConvolutionKind::Int8Direct3d { window: window(sizes_of_window, &padding), groups, epilogue }
             }
             (ConvolutionEpilogue::Int8(epilogue), None, _) => {
-                ConvolutionKind::Int8Direct { window: window(), groups, epilogue }
+                ConvolutionKind::Int8Direct { window: window(sizes_of_window, &padding), groups, epilogue }
             }
         };
         let step = ConvolutionStep { x: self.plan.tensor(&x)?, w, y: self.plan.tensor(&image)?, kind };
@@ -319,11 +319,13 @@ impl<'a> Lowering<'a> {
     }
 
     /// Packs the weights of an int8 convolution.
-    fn int8_weights(&mut self, constant: &Constant, conv: &Conv2d, depthwise: bool) -> Result<TensorId, Error> {
+    fn int8_weights(&mut self, constant: &Constant, conv: &Conv3d, depthwise: bool) -> Result<TensorId, Error> {
         let too_large = || error("weights beyond all memory");
         let (integers, conv) = (Integers::of(constant)?, *conv);
         let name = &constant.name;
         if depthwise {
+            let [_, kernel @ ..] = conv.kernel;
+            let conv = Conv2d::new([1, 1, 1, conv.in_c], conv.out_c, kernel);
             let len = pack::depthwise2d_i8_len(&conv).ok_or_else(too_large)?;
             return self.plan.integers(name, len, move |to| {
                 let get = integers.of_images();
@@ -331,9 +333,9 @@ impl<'a> Lowering<'a> {
                 Ok(())
             });
         }
-        let len = pack::conv2d_i8_len(&conv).ok_or_else(too_large)?;
+        let len = pack::conv3d_i8_len(&conv).ok_or_else(too_large)?;
         self.plan.integers(name, len, move |to| {
-            pack::conv2d_i8_into(to, &conv, integers.of_images());
+            pack::conv3d_i8_into(to, &conv, integers.of_volumes());
             Ok(())
         })
     }
@@ -372,6 +374,22 @@ impl<'a> Lowering<'a> {
             epilogue.residual = Some(place(self.plan.tensor(&residual)?));
         }
         Ok(epilogue)
+    }
+}
+
+/// Sizes of two or three spatial dimensions as depth, height and width; the depth of images is 1.
+fn volume(sizes: &[u32]) -> [usize; 3] {
+    let missing = 3 - sizes.len().min(3);
+    std::array::from_fn(|axis| axis.checked_sub(missing).map_or(1, |at| sizes[at] as usize))
+}
+
+/// The window of a convolution over `D` spatial dimensions.
+fn window<const D: usize>([kernel, stride, dilation]: [&[u32]; 3], padding: &[[u32; 2]]) -> Window<D> {
+    Window {
+        kernel: std::array::from_fn(|axis| kernel[axis]),
+        stride: std::array::from_fn(|axis| stride[axis]),
+        padding: std::array::from_fn(|axis| padding[axis]),
+        dilation: std::array::from_fn(|axis| dilation[axis]),
     }
 }
 

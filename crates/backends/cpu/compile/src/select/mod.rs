@@ -466,7 +466,7 @@ fn selection_of(cx: &Context<'_>, call: &Call<'_>, used: &[ValueId]) -> Result<S
         aten::AVG_POOL2D => pooling::pooling(call).map(Selection::Pooling),
         aten::MAX_POOL3D_WITH_INDICES if is_first_only => pooling::pooling(call).map(Selection::VolumePooling),
         aten::AVG_POOL3D => pooling::pooling(call).map(Selection::VolumePooling),
-        aten::_ADAPTIVE_AVG_POOL2D => pooling::adaptive(call),
+        aten::_ADAPTIVE_AVG_POOL2D | aten::_ADAPTIVE_AVG_POOL3D => pooling::adaptive(call),
         aten::UPSAMPLE_BILINEAR2D_VEC | aten::UPSAMPLE_NEAREST2D_VEC => pooling::resize(call).map(Selection::Resize),
         _ => pooling::reduction(call)
             .map(Selection::Reduction)

@@ -82,26 +82,23 @@ pub(super) fn pooling<const N: usize>(call: &Call<'_>) -> Option<Pooling<N>> {
     })
 }
 
-/// Average pooling to any size: a reduction if that is 1 x 1, and otherwise pooling, where all windows have the same size.
+/// Average pooling to any size: a reduction if that is one element, and otherwise pooling of images, where all windows have the
+/// same size.
 pub(super) fn adaptive(call: &Call<'_>) -> Option<Selection> {
     let input = call.optional("self")?;
-    let shape = call.shape(input).ok()?;
-    let ([.., height, width], [out_h, out_w]) = (shape, call.ints("output_size")?.first_chunk::<2>().copied()?) else {
-        return None;
-    };
-    let is_whole = (out_h, out_w) == (1, 1);
-    if shape.len() < 3 || (!is_whole && shape.len() != 4) {
-        return None;
+    let (shape, sizes) = (call.shape(input).ok()?, call.ints("output_size")?);
+    let has_elements = |size: &Expr| size.as_int().is_some_and(|size| size > 0);
+    let spatial = shape.len().checked_sub(sizes.len()).filter(|first| *first > 0)?;
+    if sizes.iter().all(|size| *size == 1) && shape[spatial..].iter().all(has_elements) {
+        let dims = (spatial..shape.len()).collect();
+        return Some(Selection::Reduction(Reduction { input, function: ReductionOp::Mean, dims, keep: true }));
     }
+    let ([_, _, height, width], [out_h, out_w]) = (shape, sizes.as_slice()) else { return None };
     let window = |size: &Expr, out: i64| {
         let size = size.as_int().filter(|size| *size > 0)?;
         (out > 0 && size % out == 0).then(|| u32::try_from(size / out).ok()).flatten()
     };
-    let kernel = [window(height, out_h)?, window(width, out_w)?];
-    if is_whole {
-        let dims = vec![shape.len() - 2, shape.len() - 1];
-        return Some(Selection::Reduction(Reduction { input, function: ReductionOp::Mean, dims, keep: true }));
-    }
+    let kernel = [window(height, *out_h)?, window(width, *out_w)?];
     Some(Selection::Pooling(Pooling {
         input,
         kind: PoolKind::Average(AveragePool { count_include_pad: false, divisor_override: None }),

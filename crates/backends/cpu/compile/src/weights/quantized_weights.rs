@@ -265,13 +265,19 @@ impl Integers {
         (0..count).map(sum_of).collect()
     }
 
-    /// Those of a convolution's weights by four indices, of which the third is ignored where there is one spatial dimension.
+    /// Those of a convolution's weights by the indices of channels and of depth, height and width. Indices of spatial
+    /// dimensions that the weights lack are ignored.
+    pub fn of_volumes(&self) -> impl Fn(usize, usize, [usize; 3]) -> i8 {
+        let mut entries = self.entries::<5>();
+        let spatial = self.strides.len().saturating_sub(2).min(3);
+        entries.strides[2..].rotate_right(3 - spatial);
+        move |a, b, [d, h, w]| entries.get([a, b, d, h, w])
+    }
+
+    /// Like [`of_volumes`](Self::of_volumes), for one or two spatial dimensions.
     pub fn of_images(&self) -> impl Fn(usize, usize, usize, usize) -> i8 {
-        let mut entries = self.entries();
-        if self.strides.len() == 3 {
-            entries.strides.swap(2, 3);
-        }
-        move |a, b, h, w| entries.get([a, b, h, w])
+        let get = self.of_volumes();
+        move |a, b, h, w| get(a, b, [0, h, w])
     }
 
     /// All of them, to be read one by one.

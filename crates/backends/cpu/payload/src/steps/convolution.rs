@@ -73,6 +73,12 @@ pub enum ConvolutionKind {
         groups: u32,
         epilogue: Int8Epilogue,
     },
+    /// Like `Int8Direct`.
+    Int8Direct3d {
+        window: Window<3>,
+        groups: u32,
+        epilogue: Int8Epilogue,
+    },
 }
 
 /// The window of a convolution over `D` spatial dimensions, the outermost first.
@@ -92,7 +98,8 @@ union! {
         0 Direct { window, groups, format, epilogue }, 1 Direct3d { window, groups, format, epilogue },
         2 Depthwise { window, epilogue }, 3 Transposed { window, output_padding, groups, format, epilogue },
         4 Winograd { tile, padding, epilogue }, 5 Int8Direct { window, groups, epilogue },
-        6 Int8Depthwise { window, epilogue }, 7 Int8Transposed { window, output_padding, groups, epilogue }
+        6 Int8Depthwise { window, epilogue }, 7 Int8Transposed { window, output_padding, groups, epilogue },
+        8 Int8Direct3d { window, groups, epilogue }
     }
     Winograd { 0 F2, 1 F4 }
 }
@@ -120,7 +127,8 @@ impl StepKind for Convolution {
             ConvolutionKind::Direct { .. }
             | ConvolutionKind::Direct3d { .. }
             | ConvolutionKind::Winograd { .. }
-            | ConvolutionKind::Int8Direct { .. } => "convolution",
+            | ConvolutionKind::Int8Direct { .. }
+            | ConvolutionKind::Int8Direct3d { .. } => "convolution",
         }
     }
 
@@ -140,7 +148,8 @@ impl StepKind for Convolution {
             | ConvolutionKind::Winograd { epilogue, .. } => epilogue.for_each_input(visit),
             ConvolutionKind::Int8Direct { epilogue, .. }
             | ConvolutionKind::Int8Depthwise { epilogue, .. }
-            | ConvolutionKind::Int8Transposed { epilogue, .. } => epilogue.for_each_input(visit),
+            | ConvolutionKind::Int8Transposed { epilogue, .. }
+            | ConvolutionKind::Int8Direct3d { epilogue, .. } => epilogue.for_each_input(visit),
         }
     }
 
@@ -152,6 +161,9 @@ impl StepKind for Convolution {
         let channels = tensors.last_size(x).zip(tensors.last_size(y));
         let direct = |window: &Window<2>, groups: u32, len: fn(&Conv2d) -> Option<usize>| {
             channels.map(|channels| elements(len(&conv2d(window, groups, channels))))
+        };
+        let volume = |window: &Window<3>, groups: u32, len: fn(&Conv3d) -> Option<usize>| {
+            channels.map(|channels| elements(len(&conv3d(window, groups, channels))))
         };
         let transposed = |window: &Window<2>, groups: u32, len: fn(&ConvTranspose2d) -> Option<usize>| {
             channels.map(|channels| elements(len(&conv_transpose2d(window, groups, channels))))
@@ -172,10 +184,7 @@ impl StepKind for Convolution {
             }
             ConvolutionKind::Direct3d { window, groups, format, .. } => {
                 check_window(&window)?;
-                float(
-                    format,
-                    channels.map(|channels| elements(pack::conv3d_f32_len(&conv3d(&window, groups, channels)))),
-                )
+                float(format, volume(&window, groups, pack::conv3d_f32_len))
             }
             ConvolutionKind::Depthwise { window, .. } => {
                 check_window(&window)?;
@@ -207,6 +216,10 @@ impl StepKind for Convolution {
             ConvolutionKind::Int8Transposed { window, groups, epilogue, .. } => {
                 check_window(&window)?;
                 int8(&epilogue, transposed(&window, groups, pack::conv_transpose2d_i8_len))
+            }
+            ConvolutionKind::Int8Direct3d { window, groups, epilogue } => {
+                check_window(&window)?;
+                int8(&epilogue, volume(&window, groups, pack::conv3d_i8_len))
             }
         }
     }
@@ -252,7 +265,7 @@ impl ConvolutionKind {
             | Self::Int8Direct { window, .. }
             | Self::Int8Depthwise { window, .. }
             | Self::Int8Transposed { window, .. } => &window.kernel,
-            Self::Direct3d { window, .. } => &window.kernel,
+            Self::Direct3d { window, .. } | Self::Int8Direct3d { window, .. } => &window.kernel,
             Self::Winograd { .. } => &[3, 3],
         }
     }
@@ -264,7 +277,8 @@ impl ConvolutionKind {
             | Self::Direct3d { groups, .. }
             | Self::Transposed { groups, .. }
             | Self::Int8Direct { groups, .. }
-            | Self::Int8Transposed { groups, .. } => Some(*groups),
+            | Self::Int8Transposed { groups, .. }
+            | Self::Int8Direct3d { groups, .. } => Some(*groups),
             Self::Winograd { .. } => Some(1),
             Self::Depthwise { .. } | Self::Int8Depthwise { .. } => None,
         }
@@ -369,6 +383,10 @@ impl crate::examples::Examples for Convolution {
             (
                 step(ConvolutionKind::Int8Transposed { window, output_padding, groups, epilogue: DYNAMIC }),
                 "0101020307020301020001040506070100c801010701020000",
+            ),
+            (
+                step(ConvolutionKind::Int8Direct3d { window: volume, groups, epilogue: DYNAMIC }),
+                "0101020308010203040506010001000100070809c801010701020000",
             ),
         ]
     }

@@ -362,6 +362,7 @@ fn weights_are_of_their_format() {
     let convolution = |kind| move || Step::Convolution(Convolution { x: 0, w: 1, y: 2, kind });
     // The sizes of panels of 16 columns, computed by hand.
     let (window, output_padding) = (WINDOW, [0; 2]);
+    let volume = Window { kernel: [1, 2, 3], stride: [1; 3], padding: [[0; 2]; 3], dilation: [1; 3] };
     for format in formats {
         let dtype = format.dtype();
         assert_format(matmul(MatmulKind::Packed { format, epilogue }), dtype, 6 * 16, false);
@@ -370,7 +371,6 @@ fn weights_are_of_their_format() {
         // Two phases along the width, of two taps and one.
         let transposed = ConvolutionKind::Transposed { window, output_padding, groups: 1, format, epilogue };
         assert_format(convolution(transposed), dtype, (4 + 2) * 6 * 16, false);
-        let volume = Window { kernel: [1, 2, 3], stride: [1; 3], padding: [[0; 2]; 3], dilation: [1; 3] };
         let direct = ConvolutionKind::Direct3d { window: volume, groups: 1, format, epilogue };
         assert_format(convolution(direct), dtype, 6 * 6 * 16, false);
     }
@@ -387,6 +387,9 @@ fn weights_are_of_their_format() {
         assert_format(convolution(depthwise), char, 4 * 3 * 16, true);
         let transposed = ConvolutionKind::Int8Transposed { window, output_padding, groups: 1, epilogue };
         assert_format(convolution(transposed), char, (4 + 2) * 8 * 16, true);
+        // Two rows of the kernel, of three times six channels, which are padded to 20.
+        let direct = ConvolutionKind::Int8Direct3d { window: volume, groups: 1, epilogue };
+        assert_format(convolution(direct), char, 2 * 20 * 16, true);
     }
     // A header, then 16 scales for each group of rows, and 16 zero points or minima if there are any.
     for (bits, weights) in [(Bits::Four, 6 * 16 / 2), (Bits::Eight, 6 * 16)] {

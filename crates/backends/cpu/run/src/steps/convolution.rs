@@ -83,6 +83,15 @@ impl RunStep for Convolution {
                 let (x, w) = (reader.quantized(self.x)?, reader.int8_weights(self.w)?);
                 done(rushlight_engine::conv_transpose2d_u8(engine, &conv, zero, x, w, y, &epilogue))
             }
+            ConvolutionKind::Int8Direct3d { window, groups, epilogue } => {
+                let elements = cx.shapes.span(self.y).1;
+                let (y, reader, _) = cx.split_quant_out(self.y)?;
+                let conv = conv3d(self, window, *groups, &reader, elements)?;
+                let zero = epilogue::zero_point(epilogue, self.x, &reader)?;
+                let epilogue = epilogue::int8(epilogue, conv.out_c, &reader)?;
+                let (x, w) = (reader.quantized(self.x)?, reader.int8_weights(self.w)?);
+                done(rushlight_engine::conv3d_u8(engine, &conv, zero, x, w, y, &epilogue))
+            }
         }
     }
 

@@ -113,7 +113,7 @@ struct Maker<'s, 'b> {
 
 impl Maker<'_, '_> {
     fn step(&mut self) -> Step {
-        match self.source.byte() % 28 {
+        match self.source.byte() % 29 {
             0 => self.linear(),
             1 => self.batched(),
             2 => self.int8_linear(),
@@ -122,7 +122,7 @@ impl Maker<'_, '_> {
             5 => self.direct(true),
             6 => self.depthwise(false),
             7 => self.transposed(false),
-            8 => self.volume(),
+            8 => self.volume(false),
             9 => self.elementwise(),
             10 => self.pooling(),
             11 => self.reduction(),
@@ -141,6 +141,7 @@ impl Maker<'_, '_> {
             24 => self.top_k(),
             25 => self.gather_elements(),
             26 => self.delta_rule(),
+            27 => self.volume(true),
             _ => self.dynamic_quantization(),
         }
     }
@@ -371,7 +372,7 @@ impl Maker<'_, '_> {
         [self.source.size(2), self.source.size(9), self.source.size(12), channels]
     }
 
-    /// The tensor that a convolution of images reads.
+    /// The tensor that a convolution reads.
     fn image(&mut self, dims: &[u64], is_int8: bool) -> TensorId {
         if is_int8 { self.bytes(dims) } else { self.floats(dims) }
     }
@@ -466,7 +467,7 @@ impl Maker<'_, '_> {
         Step::Convolution(Convolution { x, w, y: self.output(&y), kind })
     }
 
-    fn volume(&mut self) -> Step {
+    fn volume(&mut self, is_int8: bool) -> Step {
         let groups = self.source.size(2).max(1);
         let (in_c, out_c) = (groups * self.source.size(5), groups * self.source.size(20));
         let window: Window<3> = self.window([3, 3, 2, 3]);
@@ -486,10 +487,15 @@ impl Maker<'_, '_> {
         };
         let [d, h, w] = conv.out_size().map(|size| size as u64);
         let y = [batch, d, h, w, out_c];
-        let x = self.floats(&[batch, size[0], size[1], size[2], in_c]);
+        let (x, groups) = (self.image(&[batch, size[0], size[1], size[2], in_c], is_int8), groups as u32);
+        if is_int8 {
+            let w = self.blob(ScalarType::Char, pack::conv3d_i8_len(&conv).unwrap_or(0) as u64);
+            let kind =
+                ConvolutionKind::Int8Direct3d { window, groups, epilogue: self.int8_epilogue(out_c, out_c, 1, &y) };
+            return Step::Convolution(Convolution { x, w, y: self.any_output(&y), kind });
+        }
         let (w, format) = self.weights(pack::conv3d_f32_len(&conv));
-        let epilogue = self.epilogue(out_c, &y);
-        let kind = ConvolutionKind::Direct3d { window, groups: groups as u32, format, epilogue };
+        let kind = ConvolutionKind::Direct3d { window, groups, format, epilogue: self.epilogue(out_c, &y) };
         Step::Convolution(Convolution { x, w, y: self.output(&y), kind })
     }
 
