@@ -214,3 +214,15 @@ def test_requests_that_need_kept_responses_are_refused(client):
         client.responses.create(model="tiny")
     with pytest.raises(openai.NotFoundError):
         client.responses.retrieve("resp_1")
+
+
+def test_a_failure_is_the_last_event(program):
+    with serving(program, "--timeout", "0") as (_, address):
+        with openai.OpenAI(base_url=address + "/v1", api_key=KEY, max_retries=0) as client:
+            with pytest.raises(openai.InternalServerError, match="longer than the server allows"):
+                client.responses.create(model="tiny", input="Hello")
+            events = list(client.responses.create(model="tiny", input="Hello", stream=True))
+    assert [event.type for event in events] == ["response.created", "response.in_progress", "response.failed"]
+    failed = events[-1].response
+    assert (failed.status, failed.error.code, failed.output) == ("failed", "server_error", [])
+    assert "longer than the server allows" in failed.error.message

@@ -68,6 +68,7 @@ struct Measured {
 
 impl Bench {
     pub fn run(self) -> Result<(), Failure> {
+        self.source.check_generates()?;
         let mut model = self.lora.load(&self.source, &self.running)?;
         let mut session = model.session()?;
         let mut measured = Vec::new();

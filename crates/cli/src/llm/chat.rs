@@ -21,7 +21,7 @@ Examples:
   rushlight llm chat llama.pte
   rushlight llm chat qwen3-0.6b-q8_0.gguf --ctx 4096             compiled once
   rushlight llm chat llama.pte --system \"Answer in one sentence.\"
-  rushlight llm chat llama.pte --load talk.json --save talk.json       goes on with an earlier conversation
+  rushlight llm chat llama.pte --load talk.json --save talk.json    goes on with a conversation
   echo \"What is a quark?\" | rushlight llm chat llama.pte
 
 In a terminal, Ctrl-C stops an answer, Ctrl-D ends the program, and a line that ends with a backslash goes on. Lines that begin
@@ -69,6 +69,7 @@ fn template_arg(text: &str) -> Result<(String, Json), String> {
 
 impl Chat {
     pub fn run(self) -> Result<(), Failure> {
+        self.speaker.model.source.check_generates()?;
         let tokenizer = self.chat_template.apply(self.speaker.model.tokenizer()?)?;
         let Some(mut template) = tokenizer.chat_template()? else {
             return Err(Failure::Arguments(

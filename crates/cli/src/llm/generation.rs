@@ -123,6 +123,12 @@ fn table() -> OptionArgs<GenerationOptions> {
     OptionArgs::all().without(&FORMS)
 }
 
+/// Checks a maximum number of tokens. -1 stands for as many as fit, as users of llama.cpp write it.
+fn token_count(text: &str) -> Result<String, String> {
+    let count = if text == "-1" { Some(usize::MAX) } else { text.parse().ok() };
+    count.map(|count| count.to_string()).ok_or_else(|| "expected 0 or more, or -1 for as many as fit".to_owned())
+}
+
 /// Names of options that ExecuTorch's sampler ignores: the rows between the temperature and itself.
 fn ignored_by_executorch() -> impl Iterator<Item = &'static str> {
     let names = GenerationOptions::table().iter().map(|spec| spec.name);
@@ -139,7 +145,7 @@ impl Args for Options {
             .help("Guess tokens with a smaller model that has the same tokens");
         table()
             .augment(command, |name, arg| match name {
-                "max_new_tokens" => arg.short('n').alias("n-predict"),
+                "max_new_tokens" => arg.short('n').alias("n-predict").value_parser(token_count),
                 "temperature" => arg.visible_alias("temp"),
                 "executorch_sampler" => arg.conflicts_with_all(ignored_by_executorch()),
                 _ => arg,

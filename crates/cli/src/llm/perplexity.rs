@@ -44,6 +44,7 @@ pub struct Perplexity {
 
 impl Perplexity {
     pub fn run(self) -> Result<(), Failure> {
+        self.model.source.check_generates()?;
         let tokenizer = self.model.tokenizer()?;
         // clap requires one of them.
         let path = self.text.or(self.text_flag).unwrap_or_else(|| "-".into());

@@ -22,7 +22,7 @@ Examples:
   rushlight llm run llama.pte --speculate lookup \"1, 2, 3, 1, 2,\"
   rushlight llm run llama.pte --regex \"[0-9]{4}\" \"The year of the moon landing: \"
   cat question.txt | rushlight llm run llama.pte -             the prompt from standard input
-  rushlight llm run llama.pte -f manual.txt --prompt-cache manual.cache    the model reads the file once
+  rushlight llm run llama.pte -f book.txt --prompt-cache book.cache    reads the file once
   rushlight llm run llama.pte --session tale.session \"Then\"   continues the text of earlier runs
 
 `rushlight llm chat` puts the prompt into the model's chat template.")]
@@ -54,6 +54,7 @@ pub struct Run {
 
 impl Run {
     pub fn run(self) -> Result<(), Failure> {
+        self.speaker.model.source.check_generates()?;
         let tokenizer = self.speaker.model.tokenizer()?;
         let text = match (&self.file, self.prompt.as_ref().or(self.prompt_flag.as_ref())) {
             (Some(file), _) => read_file(file)?,

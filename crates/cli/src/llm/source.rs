@@ -76,7 +76,10 @@ impl Selection for Settings {
     fn adjust(name: &str, arg: Arg) -> Arg {
         let arg = crate::compile::Settings::adjust(name, arg).help_heading("Options for a FOLDER or FILE.gguf");
         match name {
-            "quantize" => arg.value_parser(scheme_parser()),
+            "quantize" => arg.value_parser(scheme_parser()).help(
+                "Quantize layers: activations are rounded at run time with int8-dynamic and 8da4w, and stay floats with int4 and \
+                 int8-weight",
+            ),
             "max_context_len" => arg.short('c').visible_aliases(["ctx", "ctx-size"]),
             _ => arg,
         }
@@ -120,6 +123,18 @@ impl Source {
         let opening = Opening { data: Vec::new(), ..self.opening.clone() };
         check_file(path)?;
         Ok(Model { model: program(path, &self.settings.options, running)?, opening })
+    }
+
+    /// Refuses a model that would be compiled to a program of embeddings, which generates nothing.
+    pub fn check_generates(&self) -> Result<(), Failure> {
+        if self.settings.options.hidden_states {
+            return Err(Failure::Arguments(
+                "`--hidden-states` makes a program of embeddings, which generates nothing\n  help      leave it out, or use \
+                 `rushlight llm embed` or `rushlight llm serve`"
+                    .to_owned(),
+            ));
+        }
+        Ok(())
     }
 
     /// The tokenizer of a folder or a .gguf file, or the one beside it; `None` for a program. It is read before the model is

@@ -136,6 +136,8 @@ fn texts_come_from_files_and_options() {
         assert_eq!(run(&["-f", file]), expected);
     }
     assert_eq!(run(&["-p", "abc"]), expected);
+    let whole = |options: &[&str]| text(&llm(&[&["run", &model, "abc", "--temp", "0"], options].concat(), ""));
+    assert_eq!(whole(&["-n", "-1"]), whole(&[]));
     let tokens = |options: &[&str]| text(&llm(&[&["tokenize", SAMPLE, "--json"], options].concat(), ""));
     assert_eq!((tokens(&["-f", file]), tokens(&["-p", "abc"])), (tokens(&["abc"]), tokens(&["abc"])));
     std::fs::write(file, "one text\nanother\n").expect("a file");
@@ -152,6 +154,7 @@ fn texts_come_from_files_and_options() {
         (&["run", &model, "-p", "a", "-f", file], 2),
         (&["chat", &model, "-p", "a", "-f", file], 2),
         (&["tokenize", SAMPLE], 2),
+        (&["run", &model, "a", "-n", "-2"], 2),
         (&["run", &model, "-f", "/missing"], 3),
         (&["embed", SAMPLE, "--cache", cache, "-f", "/missing"], 3),
     ] {
@@ -209,6 +212,9 @@ fn a_model_is_checked_before_it_is_compiled() {
     fails(&["run", lonely, "a", "--tokenizer", "/missing"], 3, &["/missing"]);
     fails(&["run", SAMPLE, "a", "--quantize", "int8"], 2, &["inputs of a calibration", "use `int8-dynamic`"]);
     fails(&["serve", SAMPLE, "--quantize", "int8"], 2, &["use `int8-dynamic`"]);
+    for command in [&["run", SAMPLE, "a"][..], &["chat", SAMPLE], &["bench", SAMPLE], &["perplexity", SAMPLE, "-"]] {
+        fails(&[command, &["--hidden-states"]].concat(), 2, &["generates nothing", "rushlight llm embed"]);
+    }
     let help = command::succeeds(&["llm", "run", "--help"]);
     let schemes =
         help.split("--quantize").nth(1).and_then(|rest| rest.split("--embeddings").next()).expect("the option");
