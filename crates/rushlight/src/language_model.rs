@@ -24,9 +24,17 @@ const INDEX: &str = "model.safetensors.index.json";
 const MAX_JSON: u64 = 64 << 20;
 
 /// True if a path is a language model that [`Compiler::language_model`](crate::Compiler::language_model) takes, rather than
-/// an exported program: a folder, or a GGUF file.
+/// an exported program: a folder, or a GGUF file. A pipe or a device that is named as a GGUF file counts as one, which the
+/// compiler refuses: reading it may wait, or have no end.
 pub fn is_language_model(path: impl AsRef<Path>) -> bool {
-    path.as_ref().is_dir() || is_gguf(path.as_ref())
+    let path = path.as_ref();
+    path.is_dir() || is_gguf(path) || is_special_gguf(path)
+}
+
+/// True for a pipe, a device or a socket with the name of a GGUF file.
+fn is_special_gguf(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"))
+        && fs::metadata(path).is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir())
 }
 
 /// True for a regular file that begins as GGUF files do: reading from a pipe would take its bytes away.
@@ -43,6 +51,11 @@ pub(crate) fn import(path: &Path, options: &Options) -> Result<(Model, Vec<PathB
         let model = import_gguf(&open_shared(path)?, options)
             .map_err(|error| error.at(format!("file `{}`", path.display())))?;
         return Ok((model, vec![path.to_owned()]));
+    }
+    if is_special_gguf(path) {
+        return Err(Error::new(Code::AccessFailed, format!("`{}` is a pipe, a device or a socket", path.display()))
+            .expected("a regular file".into())
+            .help("save the model to a file first"));
     }
     let config = path.join(CONFIG);
     if !config.is_file() {

@@ -240,6 +240,12 @@ fn pipes_and_devices_are_no_models() {
             let all = [&["llm"], arguments].concat();
             command::fails(&all, 2, &["a pipe, a device or a socket", "save the model to a file"]);
         }
+        let output = command::at(&folder, "model.pte");
+        command::fails(
+            &["compile", path, "-o", &output],
+            3,
+            &["a pipe, a device or a socket", "save the model to a file"],
+        );
     }
 }
 
