@@ -1,13 +1,14 @@
 //! Arguments of the commands that generate text: the model, its tokenizer, and sampling.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, value_parser};
 use rushlight::options::Options as _;
-use rushlight::{LoadMode, Lower};
+use rushlight::{LoadMode, Lower, Module};
 use rushlight_llm::{Adapter, Draft, DraftModel, Generation, GenerationOptions, Model, Pooling, Tokenizer};
 
 use super::source::{Running, Source};
+use crate::arguments;
 use crate::failure::Failure;
 use crate::option_args::OptionArgs;
 
@@ -98,14 +99,37 @@ impl TextModel {
             None => match self.source.published_tokenizer()? {
                 Some(tokenizer) => tokenizer,
                 None => {
-                    // The file is mapped in any mode, because the run reads it again.
-                    let program = self.source.program(&self.running)?;
-                    let module = program.load_with(|builder| Ok(builder.lower(Lower::Off).mode(LoadMode::Mmap)))?;
+                    let module = load_to_read(&self.source.program(&self.running)?)?;
                     Tokenizer::of_model(module.program(), Some(self.source.path()))?
                 }
             },
         })
     }
+}
+
+/// Loads a program to read its tokenizer. The file is mapped in any mode, because the run reads it again.
+fn load_to_read(program: &arguments::Model) -> Result<Module, Failure> {
+    program.load_with(|builder| Ok(builder.lower(Lower::Off).mode(LoadMode::Mmap)))
+}
+
+/// Checks that a draft model has the tokens of the model: those of another tokenizer would guess nothing right. A few tokens may
+/// differ, because models of one family have special tokens of their own.
+fn check_tokens(tokenizer: &Tokenizer, other: &Tokenizer, count: usize, draft: &Path) -> Result<(), Failure> {
+    /// Tokens of one family that may differ: one of this many.
+    const DIFFERENT: usize = 16;
+    let differs = |token: &u32| {
+        let [a, b] = [tokenizer, other].map(|tokenizer| tokenizer.token_bytes(*token).ok());
+        a.zip(b).is_some_and(|(a, b)| a != b)
+    };
+    let different = (0..u32::try_from(count).unwrap_or(u32::MAX)).filter(differs).count();
+    if different > count / DIFFERENT {
+        return Err(Failure::Arguments(format!(
+            "`--draft-model {}` has another tokenizer: {different} of {count} tokens differ\n  help      name a smaller model of \
+             the same family",
+            draft.display()
+        )));
+    }
+    Ok(())
 }
 
 /// The choice of tokens, and the end of the answer: an argument for each row of the table of [`GenerationOptions`].
@@ -175,15 +199,19 @@ impl Options {
         Ok(self.values.generation(tokenizer)?)
     }
 
-    /// Returns the source of guessed tokens, if guesses are asked for.
+    /// Returns the source of guessed tokens, if guesses are asked for. `tokenizer` is that of the model.
     pub fn draft(
         &self,
         generation: &Generation,
         model: &Model,
+        tokenizer: &Tokenizer,
         files: &TextModel,
     ) -> Result<Option<Box<dyn Draft>>, Failure> {
         if let Some(path) = &self.draft_model {
             let program = files.source.draft(path, &files.running)?;
+            // A tokenizer that cannot be read is not needed otherwise.
+            let carried = Tokenizer::of_program(load_to_read(&program)?.program()).unwrap_or(None);
+            carried.map_or(Ok(()), |other| check_tokens(tokenizer, &other, model.limits().vocab_size, path))?;
             let draft = Model::new(program.load_to_run(&files.running)?)?;
             return Ok(Some(Box::new(DraftModel::new(draft, model, self.values.draft_max())?)));
         }

@@ -57,7 +57,7 @@ impl Arguments {
         Ok(Speaker {
             session,
             unread: None,
-            draft: self.options.draft(&options, &model, &self.model)?,
+            draft: self.options.draft(&options, &model, &tokenizer, &self.model)?,
             options,
             #[cfg(feature = "grammar")]
             constraint: self.form.constraint(&model, &tokenizer)?,

@@ -225,6 +225,34 @@ fn a_model_is_checked_before_it_is_compiled() {
     text(&llm(&[&["run", SAMPLE, "a", "--quantize", "int8-dynamic"][..], &always].concat(), ""));
 }
 
+/// As many tokens do not make a tokenizer of the same family.
+#[test]
+fn a_draft_model_has_the_same_tokens() {
+    let (model, file) = model_and("llm-saved-draft", "tokenizer.json");
+    let tokenizer = std::fs::read(Path::new(SAMPLE).join("tokenizer.json")).expect("the tokenizer");
+    let tokenizer: Value = serde_json::from_slice(&tokenizer).expect("JSON");
+    let draft = file.with_file_name("draft.pte");
+    let (file, draft) = (file.to_str().expect("a name"), draft.to_str().expect("a name"));
+    // The first letters after the special tokens change places.
+    for (count, expected) in [(2, None), (20, Some("has another tokenizer: 20 of 64 tokens differ"))] {
+        let mut other = tokenizer.clone();
+        let vocabulary = other["model"]["vocab"].as_object_mut().expect("tokens");
+        for id in vocabulary.values_mut() {
+            let token = id.as_u64().expect("a number");
+            let changed = if (4..4 + count).contains(&token) { 4 + (token - 4 + 1) % count } else { token };
+            *id = changed.into();
+        }
+        std::fs::write(file, other.to_string()).expect("a file");
+        command::succeeds(&["compile", SAMPLE, "--tokenizer", file, "--backend", "cpu", "-o", draft]);
+        std::fs::remove_file(file).expect("the file");
+        let run = ["llm", "run", &model, "abc", "-n", "3", "--draft-model", draft];
+        match expected {
+            None => drop(command::succeeds(&run)),
+            Some(expected) => drop(command::fails(&run, 2, &[expected, "of the same family"])),
+        }
+    }
+}
+
 /// A pipe would be waited for, and a device may have no end.
 #[test]
 #[cfg(unix)]
