@@ -12,6 +12,8 @@ pub enum ErrorKind {
     InvalidProgram,
     /// An operator, dtype or feature that the compiler does not have.
     Unsupported,
+    /// An operator that no runtime has.
+    Operator,
     /// A shape or dtype that an operator does not support.
     Type,
     /// A backend refused or failed.
@@ -33,6 +35,7 @@ impl ErrorKind {
             Self::Input => "Input",
             Self::InvalidProgram => "InvalidProgram",
             Self::Unsupported => "Unsupported",
+            Self::Operator => "Operator",
             Self::Type => "Type",
             Self::Backend => "Backend",
             Self::Option => "Option",

@@ -10,6 +10,10 @@ use std::sync::{Arc, RwLock};
 
 use crate::Error;
 
+/// Namespaces whose operators come with the runtime, or not at all.
+const BUILT_IN: [&str; 7] =
+    ["aten", "prims", "prim", "executorch_prim", "dim_order_ops", "quantized_decomposed", "torchao"];
+
 /// An operator's signature.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Schema {
@@ -91,6 +95,11 @@ impl Schema {
     /// The namespace and name without the overload: `aten::add`.
     pub fn base_name(&self) -> &str {
         self.name.split_once('.').map_or(&self.name, |(name, _)| name)
+    }
+
+    /// True if the operator is of a namespace whose operators come with the runtime, or not at all. Others are registered by users.
+    pub fn is_built_in(&self) -> bool {
+        BUILT_IN.contains(&self.name.split("::").next().unwrap_or_default())
     }
 
     /// Position of a parameter.

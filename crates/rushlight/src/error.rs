@@ -234,6 +234,7 @@ impl From<rushlight_graph::Error> for Error {
         let code = match error.kind() {
             ErrorKind::Input | ErrorKind::InvalidProgram => Code::InvalidProgram,
             ErrorKind::Unsupported => Code::NotSupported,
+            ErrorKind::Operator => Code::OperatorMissing,
             ErrorKind::Type => Code::InvalidType,
             ErrorKind::Output | ErrorKind::Option => Code::InvalidArgument,
             ErrorKind::Backend => Code::DelegateInvalidCompatibility,

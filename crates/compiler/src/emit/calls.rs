@@ -33,6 +33,15 @@ impl Method<'_> {
             Error::unsupported(format!("operator `{}` writes to no memory that it is given", schema.name))
                 .help("register an out variant of the operator, or decompose it before exporting")
         };
+        // PyTorch describes operators of other libraries without the variant that programs call.
+        let described;
+        let schema = match schema.out_variant {
+            None if !schema.is_built_in() => {
+                described = schema.clone().with_out_variant();
+                &described
+            }
+            _ => schema,
+        };
         let name = schema.out_variant.as_deref().ok_or_else(no_variant)?;
         let out = self.model.schemas.get(name).unwrap_or_else(|| opaque_out_variant(schema, name).into());
         let mut args = Vec::with_capacity(out.params.len() + 1);

@@ -443,8 +443,16 @@ impl<'m> Method<'m> {
     fn tensor_model(&self, ty: &TensorType, name: &str) -> Result<(TensorModel, u64), Error> {
         let symbols = &self.graph.symbols;
         let unbounded = |size: &rushlight_graph::Expr| {
-            Error::unsupported(format!("`{name}` has a size without an upper bound: {}", size.display(symbols)))
-                .help("export with a bound: torch.export.Dim(\"name\", max=…)")
+            let mut is_of_data = false;
+            size.for_each_symbol(&mut |symbol| is_of_data |= symbols[symbol].name.starts_with('u'));
+            Error::unsupported(format!("`{name}` has a size without an upper bound: {}", size.display(symbols))).help(
+                if is_of_data {
+                    "the size depends on data; bound it in the model, behind the operator that has it as its result: \
+                     torch._check(x.shape[0] <= 100)"
+                } else {
+                    "export with a bound: torch.export.Dim(\"name\", max=…)"
+                },
+            )
         };
         let bound =
             |size: &rushlight_graph::Expr| size.upper_bound(symbols).ok_or_else(|| unbounded(size)).map(Into::into);

@@ -5,8 +5,8 @@ use std::sync::OnceLock;
 
 use rushlight_kernels::ALL;
 
-use rushlight_graph::Error;
 use rushlight_graph::once;
+use rushlight_graph::{Error, ErrorKind};
 use rushlight_graph::{Graph, Model, NodeId, Op};
 
 use rushlight_graph::Pass;
@@ -15,10 +15,6 @@ use rushlight_graph::Pass;
 /// and left for the runtime to find.
 #[derive(Debug)]
 pub struct CheckOperators;
-
-/// Namespaces whose operators come with the runtime, or not at all.
-const BUILT_IN: &[&str] =
-    &["aten", "prims", "prim", "executorch_prim", "dim_order_ops", "quantized_decomposed", "torchao", "torchvision"];
 
 impl Pass for CheckOperators {
     fn name(&self) -> &'static str {
@@ -43,8 +39,7 @@ impl Pass for CheckOperators {
 
 fn is_available(model: &Model, op: &Op) -> bool {
     let Op::Call(schema) = op else { return true };
-    let namespace = schema.name.split("::").next().unwrap_or_default();
-    if !BUILT_IN.contains(&namespace) {
+    if !schema.is_built_in() {
         return true;
     }
     let is_number = model.schemas.get(&schema.name).is_some() && has_kernel(&schema.name);
@@ -62,8 +57,9 @@ fn error(graph: &Graph, missing: &[NodeId]) -> Error {
     names.sort_unstable();
     names.dedup();
     let error = match names.as_slice() {
-        [name] => Error::unsupported(format!("operator `{name}` is not supported")),
-        names => Error::unsupported(format!("{} operators are not supported: `{}`", names.len(), names.join("`, `"))),
+        [name] => format!("operator `{name}` is not supported"),
+        names => format!("{} operators are not supported: `{}`", names.len(), names.join("`, `")),
     };
-    error.help("write the model without it, or register a kernel for it under a namespace of your own")
+    Error::new(ErrorKind::Operator, error)
+        .help("write the model without it, or register a kernel for it under a namespace of your own")
 }

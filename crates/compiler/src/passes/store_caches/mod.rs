@@ -30,6 +30,7 @@ impl Pass for StoreCaches {
         let caches = caches(model);
         if caches.is_empty() {
             return Err(Error::new(ErrorKind::Option, "the program has no KV cache to store in another type")
+                .help("leave out the type of caches")
                 .expected("a state of f32 that the program writes at positions, and reads then"));
         }
         let mut parts: FxHashMap<StateId, Vec<StateId>> = FxHashMap::default();

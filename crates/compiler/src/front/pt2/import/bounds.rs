@@ -32,21 +32,27 @@ impl Importer<'_, '_, '_> {
         }
     }
 
-    /// Bounds the size of a slice that depends on data by the size of its input.
-    pub(super) fn bound_slice(&mut self, id: NodeId) {
+    /// Bounds the size of a result that depends on data by the size of its input: of a slice, and of the boxes that are kept.
+    pub(super) fn bound_part(&mut self, id: NodeId) {
         let node = &self.graph.nodes[id];
-        if !matches!(node.op.name(), aten::SLICE_TENSOR | aten::SLICE_COPY_TENSOR) {
-            return;
-        }
-        let Some(upper_bound) = self.size_along(&node.args, 1).and_then(|whole| self.sizes.upper_bound(whole)) else {
-            return;
+        let whole = match node.op.name() {
+            aten::SLICE_TENSOR | aten::SLICE_COPY_TENSOR => self.size_along(&node.args, 1),
+            // An operator of torchvision, whose description in PyTorch has no bound.
+            "torchvision::nms" => self.first_size(&node.args),
+            _ => return,
         };
+        let Some(upper_bound) = whole.and_then(|whole| self.sizes.upper_bound(whole)) else { return };
         let result = node.result().and_then(|result| self.graph.ty(result).as_tensor());
         for size in result.map(|result| result.shape.clone()).unwrap_or_default() {
             if self.sizes.is_of_data(&size) {
                 self.sizes.bound(&size, upper_bound);
             }
         }
+    }
+
+    /// The size of the first argument along its first dimension.
+    fn first_size(&self, args: &[Arg]) -> Option<&Expr> {
+        self.graph.ty(args.first()?.as_value()?).as_tensor()?.shape.first()
     }
 
     /// The size of the first argument along the dimension that argument `dim` names.

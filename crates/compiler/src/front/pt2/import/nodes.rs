@@ -117,7 +117,7 @@ impl<'a> Importer<'_, '_, 'a> {
         let id = self.push(scope, import, Op::Call(schema), args)?;
         self.trust_inference(id);
         self.bound_data_dependent(id);
-        self.bound_slice(id);
+        self.bound_part(id);
         Ok(())
     }
 
