@@ -827,10 +827,11 @@ typedef struct rl_compile_options {
   // must live as long as the program. May be NULL.
   rl_progress_fn on_progress;
   void *progress_data;
-  // `num_named` further options by name: `kv_cache`, `embeddings`, `max_seq_len`, `full_logits`,
-  // `hidden_states`, `lora_rank`, `tokenizer` and `no_tokenizer`. An option with the name of a
-  // field above replaces the field. A list takes several options of its name. `rushlight compile
-  // --help` describes all options, with `-` for `_`.
+  // `num_named` further options by name: `kv_cache`, `embeddings`, `observer`, `weights`, `keep`,
+  // `min_snr`, `no_bias_correction`, `max_seq_len`, `full_logits`, `hidden_states`, `lora_rank`,
+  // `tokenizer` and `no_tokenizer`. An option with the name of a field above replaces the field. A
+  // list takes several options of its name. `rushlight compile --help` describes all options, with
+  // `-` for `_`.
   const struct rl_option *named;
   size_t num_named;
 } rl_compile_options;

@@ -198,6 +198,16 @@ export interface CompileOptions {
   shareState?: boolean;
   /** Quantize layers; schemes that need a calibration use the inputs that the export recorded, if no others are given. */
   quantize?: 'int8' | 'int8-dynamic' | '8da4w' | 'int4' | 'int8-weight';
+  /** The choice of the ranges of activations from a calibration; histogram by default. */
+  observer?: 'minmax' | 'average' | 'percentile' | 'histogram' | 'mse' | 'best';
+  /** The rounding of quantized weights; mse by default, and gptq needs a calibration. */
+  weights?: 'nearest' | 'mse' | 'gptq';
+  /** Keep modules in float, by name; `*` is any text, a pattern that matches no module is an error, and it may be repeated. */
+  keep?: string | readonly string[];
+  /** Minimum signal-to-noise ratio of the outputs in dB: the worst layers stay in float until it is reached on the calibration. */
+  minSnr?: number;
+  /** Keep the biases of convolutions, instead of correcting them for the shift that rounding causes in the means of results. */
+  noBiasCorrection?: boolean;
   /** Quantize embedding tables to this number of bits: 8, per row, or 4, in groups of 32; 0 leaves them as they are. By default 0. */
   embeddings?: 0 | 4 | 8;
   /** Element type of KV caches; int8 has a scale and a zero point for each row, int4 for each group of 32 elements; f32 by default. */

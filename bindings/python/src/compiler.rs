@@ -104,7 +104,9 @@ pub struct Request<'py> {
     kv_cache: String,
     plan_inputs: bool,
     plan_outputs: bool,
+    alignment: u64,
     stack_traces: bool,
+    debug_map: bool,
     /// Patterns of names, each with a file or none, and the maximum size of a file in bytes.
     external_weights: Option<ExternalRules>,
     quantization: Option<QuantizationRequest<'py>>,
@@ -237,7 +239,9 @@ pub fn compile(py: Python<'_>, request: Request<'_>, report: Option<Py<PyAny>>) 
     }
     options.emit.plan_inputs = request.plan_inputs;
     options.emit.plan_outputs = request.plan_outputs;
+    options.emit.alignment = request.alignment;
     options.emit.stack_traces = request.stack_traces;
+    options.emit.debug_map = request.debug_map;
     options.emit.external_weights =
         request.external_weights.map(|(rules, max_bytes)| ExternalWeights { rules, max_bytes });
     // A backend's Python code runs on the caller's thread, so that its exceptions and debugger stops are the caller's.

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::builder::{PathBufValueParser, PossibleValuesParser, TypedValueParser};
+use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Arg, Args};
 use rushlight::options::LoadOptions;
 use rushlight::{BackendSpec, LoadMode, Lower, Module, ModuleBuilder};
@@ -62,6 +62,7 @@ macro_rules! loading {
                     "lower" => arg.value_parser(lower),
                     "threads" => arg.env("RUSHLIGHT_THREADS"),
                     "cache" => arg.value_parser(folder),
+                    "threads" => arg.short('t'),
                     _ => arg,
                 }
             }
@@ -80,14 +81,6 @@ impl<S: Selection<Of = LoadOptions>> Chosen<S> {
     pub fn add_to(&self, builder: ModuleBuilder) -> Result<ModuleBuilder, rushlight::Error> {
         self.options.apply(builder)
     }
-}
-
-/// A parser that accepts one of these names.
-pub fn named<T>(names: impl IntoIterator<Item = &'static str>) -> impl TypedValueParser<Value = T>
-where
-    T: std::str::FromStr<Err: std::error::Error + Send + Sync + 'static> + Clone + Send + Sync + 'static,
-{
-    PossibleValuesParser::new(names.into_iter().collect::<Vec<_>>()).try_map(|name| name.parse::<T>())
 }
 
 /// Parses a number of threads.

@@ -19,7 +19,7 @@ impl Selection for Settings {
     type Of = CompilerOptions;
 
     fn rows() -> OptionArgs<CompilerOptions> {
-        OptionArgs::all().without(&["share_state", "hidden_states", "lora_rank"])
+        OptionArgs::all().without(&["share_state", "hidden_states", "lora_rank"]).without(&compile::CALIBRATED)
     }
 
     fn adjust(name: &str, arg: Arg) -> Arg {

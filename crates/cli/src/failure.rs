@@ -1,5 +1,6 @@
 //! Failures of the command: a message on standard error and an exit code for scripts.
 
+use std::fmt::Display;
 use std::io;
 use std::path::Path;
 use std::process::ExitCode;
@@ -41,7 +42,9 @@ impl Failure {
             Self::File { what, error } => format!("{what}: {error}"),
             Self::Input(text) | Self::Other(text) | Self::Arguments(text) | Self::Differs(text) => text.clone(),
         };
-        to_stderr(&format!("{red}error{plain}: {bold}{text}{plain}"));
+        let (head, tail) = text.split_once('\n').unwrap_or((&text, ""));
+        let tail = if tail.is_empty() { String::new() } else { format!("\n{tail}") };
+        to_stderr(&format!("{red}error{plain}: {bold}{head}{plain}{tail}"));
     }
 
     /// The exit code that `rushlight --help` documents.
@@ -62,6 +65,16 @@ impl Failure {
                 _ => 1,
             },
         })
+    }
+
+    /// An input that does not fit, with the next step.
+    pub fn input(what: impl Display, help: impl Display) -> Self {
+        Self::Input(format!("{what}\n  help      {help}"))
+    }
+
+    /// Arguments that contradict each other or have no effect, with the next step.
+    pub fn arguments(what: impl Display, help: impl Display) -> Self {
+        Self::Arguments(format!("{what}\n  help      {help}"))
     }
 
     /// A file that could not be read.

@@ -150,10 +150,7 @@ impl Inputs {
             let value = self.value(text, &meta.input_label(index), meta.inputs.get(index), meta)?;
             return given.push(value);
         }
-        let arrays = npy::read_archive(&read(path)?).map_err(|error| Failure::Input(format!("`{text}`: {error}")))?;
-        if arrays.is_empty() {
-            return Err(Failure::Input(format!("`{text}` has no arrays")));
-        }
+        let arrays = archive(text)?;
         let is_input = |(name, _): &(String, Tensor)| meta.input_names.iter().any(|known| known == name);
         let by_name = arrays.iter().any(is_input);
         for (name, array) in arrays {
@@ -169,25 +166,58 @@ impl Inputs {
         let path = Path::new(text);
         let declared = || match info {
             Some(ValueInfo::Tensor(info)) => Ok(info),
-            _ => Err(Failure::Input(format!("{label} of `{}` is not a tensor, got `{text}`", meta.name))),
+            _ => {
+                let what = format!("{label} of `{}` is not a tensor, got `{text}`", meta.name);
+                Err(Failure::input(
+                    what,
+                    format!("give its value, or leave it out: {}", info.map_or_else(String::new, ToString::to_string)),
+                ))
+            }
         };
         Ok(match extension(path).as_str() {
             "npy" => {
                 let array = npy::read(&read(path)?).map_err(|error| Failure::Input(format!("`{text}`: {error}")))?;
                 Value::Tensor(as_declared(array, info)?)
             }
-            "npz" => {
-                let text = format!("`{text}` has arrays for several inputs: give it without a name");
-                return Err(Failure::Input(text));
-            }
+            "npz" => Value::Tensor(as_declared(self.only_array(text, label)?, info)?),
             _ if is_image(path) => Value::Tensor(image(path, &read(path)?, declared()?, self.normalize)?),
             _ if path.is_dir() => {
-                return Err(Failure::Input(format!("cannot read the input `{text}`: it is a folder")));
+                let what = format!("cannot read the input `{text}`: it is a folder");
+                return Err(Failure::input(
+                    what,
+                    "give one file of it; `rushlight quantize --calibrate` takes folders of images",
+                ));
             }
             "bin" | "raw" => Value::Tensor(raw(text, &read(path)?, declared()?)?),
             _ => literal(text)?,
         })
     }
+
+    /// Reads the only array of a .npz file, for an input with this label.
+    fn only_array(&self, text: &str, label: &str) -> Result<Tensor, Failure> {
+        let mut arrays = archive(text)?;
+        match arrays.pop() {
+            Some((_, array)) if arrays.is_empty() => Ok(array),
+            last => {
+                let names: Vec<String> = arrays.into_iter().chain(last).map(|(name, _)| format!("`{name}`")).collect();
+                let what = format!("`{text}` has several arrays, and {label} is one tensor: {}", names.join(", "));
+                Err(Failure::input(
+                    what,
+                    format!("give the file without a name, and each array is one input: `--input {text}`"),
+                ))
+            }
+        }
+    }
+}
+
+/// The arrays of a .npz file: at least one.
+fn archive(text: &str) -> Result<Vec<(String, Tensor)>, Failure> {
+    let arrays = npy::read_archive(&read(Path::new(text))?);
+    let arrays = arrays.map_err(|error| Failure::Input(format!("`{text}`: {error}")))?;
+    if arrays.is_empty() {
+        return Err(Failure::input(format!("`{text}` has no arrays"), "write it with `numpy.savez(file, name=array)`"));
+    }
+    Ok(arrays)
 }
 
 /// The name of an input and the text after its `=`. Names may contain `=` too.
@@ -222,13 +252,15 @@ impl Given<'_> {
         match values.get_mut(index) {
             Some(slot @ None) => *slot = Some(value),
             Some(Some(_)) => {
-                let text = format!("{} of `{name}` is given twice", meta.input_label(index));
-                return Err(Failure::Input(text));
+                let what = format!("{} of `{name}` is given twice", meta.input_label(index));
+                return Err(Failure::input(what, "leave out one `--input`, or give each a name: `--input NAME=FILE`"));
             }
             None => {
                 let count = meta.inputs.len();
                 let s = if count == 1 { "" } else { "s" };
-                return Err(Failure::Input(format!("`{name}` takes {count} input{s}, more were given")));
+                let labels: Vec<String> = (0..count).map(|index| meta.input_label(index)).collect();
+                let what = format!("`{name}` takes {count} input{s}, more were given");
+                return Err(Failure::input(what, format!("give one `--input` for each: {}", labels.join(", "))));
             }
         }
         Ok(())
@@ -257,7 +289,8 @@ impl Given<'_> {
 pub fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     #[cfg(unix)]
     if fs::metadata(path).is_ok_and(|file| std::os::unix::fs::FileTypeExt::is_char_device(&file.file_type())) {
-        return Err(Failure::Input(format!("cannot read the input `{}`: it is a device", path.display())));
+        let what = format!("cannot read the input `{}`: it is a device", path.display());
+        return Err(Failure::input(what, "copy what it gives to a file first, such as with `head -c`"));
     }
     fs::read(path).map_err(|error| Failure::read(path, error))
 }
@@ -300,7 +333,11 @@ fn raw(text: &str, bytes: &[u8], info: &TensorInfo) -> Result<Tensor, Failure> {
     }
     Tensor::from_bytes(info.dtype, &shape, bytes).map_err(|_| {
         let (expected, got) = (info.nbytes, bytes.len());
-        Failure::Input(format!("`{text}` has {got} bytes; the input {info} takes {expected}"))
+        let what = format!("`{text}` has {got} bytes; the input {info} takes {expected}");
+        Failure::input(
+            what,
+            "write its elements in row-major order, without a header; a .npy file keeps shape and type",
+        )
     })
 }
 

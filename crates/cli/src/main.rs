@@ -4,6 +4,8 @@
 mod arguments;
 mod backends;
 mod bench;
+mod build;
+mod calibration;
 mod compare;
 mod compile;
 mod completions;

@@ -1,6 +1,6 @@
 //! A report of a quantization, as a self-contained web page.
 
-use rushlight::{Decibels, LayerReport, QuantizationReport};
+use rushlight::{Decibels, Inputs, LayerReport, QuantizationReport};
 
 use crate::markup::escaped;
 use crate::units::{bytes, rounded};
@@ -34,7 +34,11 @@ pub fn html(title: &str, report: &QuantizationReport) -> String {
     };
     fact("Scheme", report.scheme.name.to_owned());
     if report.scheme.is_static() {
-        fact("Ranges of activations", report.observer.name().to_owned());
+        let inputs = match report.calibrated_on {
+            Some(Inputs::Example) => "the example inputs of the export, without a calibration",
+            _ => "the inputs of the calibration",
+        };
+        fact("Ranges of activations", format!("{}, on {inputs}", report.observer.name()));
     }
     fact("Rounding of weights", report.rounding.name().to_owned());
     fact("Inputs seen", report.samples.to_string());
@@ -49,6 +53,9 @@ pub fn html(title: &str, report: &QuantizationReport) -> String {
     }
     for warning in &report.warnings {
         fact("Warning", warning.clone());
+    }
+    for proposal in &report.proposals {
+        fact("Proposal", format!("{proposal}: {}", proposal.keep.join(", ")));
     }
     page.push_str(
         "</table>\n<h2>Layers, the worst first</h2>\n<table>\n<tr><th>Layer</th><th>Results</th><th></th>\

@@ -40,8 +40,8 @@ pub struct Shown {
 }
 
 impl Shown {
-    pub(super) const fn all(stage: &'static str) -> Self {
-        Self { stage, inputs: Inputs::Calibration, limit: usize::MAX, is_rough: false }
+    pub(super) const fn all(stage: &'static str, inputs: Inputs) -> Self {
+        Self { stage, inputs, limit: usize::MAX, is_rough: false }
     }
 
     /// A request for the inputs of the comparison of layers and outputs.

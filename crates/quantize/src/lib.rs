@@ -16,7 +16,9 @@
 //!   backend's. It annotates the operators that compute with quantized tensors, and chooses their types. This crate measures and
 //!   rounds for all backends alike, and knows no operator but layers.
 //! - **The worst layers stay floats** if the signal-to-noise ratio of the outputs is too low. Bisection finds how many.
-//! - **Without a calibration**, layers and outputs are compared on the example inputs of the export. These choose nothing.
+//! - **Without a calibration**, layers and outputs are compared on the example inputs of the export. Static scales come from them, too,
+//!   which the report says; nothing else is chosen by them.
+//! - **Outputs below 30 dB are worth proposals**: the worst layers are tried in floats, and the report has the gain and the cost.
 //! - **Scales go down to the epsilon of f32**, as those of PyTorch's observers do.
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -38,5 +40,5 @@ mod work;
 
 pub use calibration::{Calibration, See, Seen, Shown};
 pub use quantize::quantize;
-pub use report::{Decibels, Inputs, LOW_SNR, LayerReport, OutputReport, Report};
+pub use report::{Decibels, Inputs, LOW_SNR, LayerReport, OutputReport, Proposal, Report};
 pub use settings::{Observer, Rounding, Settings};

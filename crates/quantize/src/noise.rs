@@ -69,6 +69,11 @@ impl Noise {
         decibels(self.signal, self.noise)
     }
 
+    /// Number of elements.
+    pub fn elements(&self) -> f64 {
+        self.rows as f64 * self.errors.len() as f64
+    }
+
     pub fn channels(&self) -> usize {
         self.errors.len()
     }

@@ -7,7 +7,7 @@ use rushlight_graph::{Error, ErrorKind, Model};
 use super::calibration::Calibration;
 use super::kept;
 use super::noise::Deviation;
-use super::report::{Inputs, Report};
+use super::report::{GIVE, Inputs, Report};
 use super::settings::{Rounding, Settings};
 use super::work::{Quantized, Work};
 
@@ -15,7 +15,7 @@ use super::work::{Quantized, Work};
 /// backends claim nodes. Layers are not decomposed.
 ///
 /// # Errors
-/// `Output` if scales need inputs and there are none. `Unsupported` for a model without anything that is quantized, and for a
+/// `Output` if scales need inputs and there are none: neither those of a calibration nor examples of the export. `Unsupported` for a model without anything that is quantized, and for a
 /// scheme or a form of quantization that there is not.
 /// Errors of the passes, and of running programs on the calibration.
 pub fn quantize(
@@ -28,18 +28,21 @@ pub fn quantize(
     prepare_layers(model, &quantizer.composites(), &settings.progress)?;
     let mut warnings = kept::check(&modules, model, &settings.keep)?;
     let methods: Vec<String> = model.methods.keys().cloned().collect();
-    let samples = methods.iter().map(|method| calibration.samples(method, Inputs::Calibration)).sum();
-    check(quantizer, settings, samples)?;
+    let count = |of| methods.iter().map(|method| calibration.samples(method, of)).sum();
+    let (samples, examples): (usize, usize) = (count(Inputs::Calibration), count(Inputs::Example));
+    check(quantizer, settings, samples, examples)?;
     let mut report = Report {
         scheme: settings.scheme,
         observer: settings.observer,
         rounding: settings.rounding,
         samples,
+        calibrated_on: None,
         layers: Vec::new(),
         output_snr: None,
         outputs: Vec::new(),
         compared_on: None,
         not_compared: None,
+        proposals: Vec::new(),
         warnings: Vec::new(),
     };
     let mut total = Deviation::default();
@@ -49,7 +52,10 @@ pub fn quantize(
             report.layers.extend(work.kept());
             continue;
         }
-        let Quantized { model: quantized, layers, outputs } = work.run()?;
+        let Quantized { model: quantized, layers, outputs, proposals } = work.run()?;
+        if settings.scheme.is_static() && report.calibrated_on != Some(Inputs::Example) {
+            report.calibrated_on = Some(work.measured);
+        }
         match work.compared {
             Ok(inputs) => report.compared_on = Some(inputs),
             Err(reason) => {
@@ -58,6 +64,7 @@ pub fn quantize(
         }
         *model = quantized;
         report.layers.extend(layers);
+        report.proposals.extend(proposals);
         for (output, deviation) in outputs {
             total.merge(&deviation);
             report.outputs.push(output);
@@ -76,14 +83,14 @@ pub fn quantize(
     }
     report.output_snr = total.ratio();
     report.sort();
+    report.warn_of_example();
     report.warn_of_noise();
     report.warnings.append(&mut warnings);
     Ok(report)
 }
 
 /// Refuses settings that need inputs if there are none, schemes that the backend has not, and unsupported numbers of bits.
-fn check(quantizer: &dyn Quantizer, settings: &Settings, samples: usize) -> Result<(), Error> {
-    const GIVE: &str = "give inputs of a calibration (`--calibrate`; in Python `calibration=`)";
+fn check(quantizer: &dyn Quantizer, settings: &Settings, samples: usize, examples: usize) -> Result<(), Error> {
     if let Some(bits) = settings.embedding_bits.filter(|bits| !matches!(bits, 4 | 8)) {
         return Err(Error::unsupported("tables of embeddings with this number of bits")
             .expected("4 or 8")
@@ -102,7 +109,11 @@ fn check(quantizer: &dyn Quantizer, settings: &Settings, samples: usize) -> Resu
         names => format!("a scheme that needs none: {names}"),
     };
     let needs = [
-        (settings.scheme.is_static(), "scales of activations are chosen from inputs", dynamic.as_str()),
+        (
+            settings.scheme.is_static() && examples == 0,
+            "scales of activations are chosen from inputs",
+            dynamic.as_str(),
+        ),
         (settings.rounding == Rounding::Gptq, "GPTQ rounds weights for inputs", "leave out GPTQ"),
         (
             settings.min_snr.is_some(),

@@ -244,6 +244,10 @@ impl Compiler {
             None => import_pt2(&programs, self.options.import)?,
         };
         #[cfg(feature = "backends")]
+        if let (Some(path), Some(quantization)) = (&language_model, &self.quantization) {
+            quantization.check_language_model(path)?;
+        }
+        #[cfg(feature = "backends")]
         let quantization = self
             .quantization
             .map(|quantization| {

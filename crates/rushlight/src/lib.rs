@@ -281,7 +281,8 @@ pub use panic::{panic_error, panic_message};
 pub use portability::Portability;
 #[cfg(all(feature = "pt2", feature = "backends"))]
 pub use quantize::{
-    Decibels, Inputs, LOW_SNR, LayerReport, Observer, OutputReport, Quantization, QuantizationReport, Rounding, Scheme,
+    Decibels, Inputs, LOW_SNR, LayerReport, Observer, OutputReport, Quantization, QuantizationProposal,
+    QuantizationReport, Rounding, Scheme,
 };
 #[cfg(feature = "llm")]
 pub use rushlight_decoders::{Options as LanguageModelOptions, Output as LanguageModelOutput};

@@ -1,6 +1,7 @@
 //! Quantization without PyTorch: compiles programs that return a model's intermediate values, and runs them on
 //! calibration inputs.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use rushlight_compiler::emit::{EmitOptions, emit};
@@ -22,7 +23,8 @@ use crate::tensor::{Tensor, Value};
 
 pub use rushlight_compiler::quantization::Scheme;
 pub use rushlight_quantize::{
-    Decibels, Inputs, LOW_SNR, LayerReport, Observer, OutputReport, Report as QuantizationReport, Rounding,
+    Decibels, Inputs, LOW_SNR, LayerReport, Observer, OutputReport, Proposal as QuantizationProposal,
+    Report as QuantizationReport, Rounding,
 };
 
 /// Settings of a model's quantization, with its calibration inputs.
@@ -89,8 +91,20 @@ impl Quantization {
         self
     }
 
-    /// Quantizes a model whose methods were read from these files, by the policy of the first of the backends that has one. The
-    /// outputs of a method without calibration inputs are compared on the inputs that it was exported with.
+    /// Refuses a scheme whose scales come from inputs for a language model, which is built without any.
+    pub(crate) fn check_language_model(&self, path: &Path) -> Result<(), Error> {
+        let scheme = self.settings.scheme;
+        if !scheme.is_static() || !self.samples.is_empty() {
+            return Ok(());
+        }
+        let others = Scheme::ALL.iter().filter(|scheme| !scheme.is_static()).map(|scheme| scheme.name);
+        Err(Error::invalid(format!("`{}` measures ranges on inputs, which a language model has none of", scheme.name))
+            .got(format!("`{}`", path.display()))
+            .help(format!("choose a scheme without a calibration: {}", others.collect::<Vec<_>>().join(", "))))
+    }
+
+    /// Quantizes a model whose methods were read from these files, by the policy of the first of the backends that has one. A
+    /// method without calibration inputs is measured on the inputs that it was exported with.
     pub(crate) fn apply(
         &self,
         model: &mut Model,

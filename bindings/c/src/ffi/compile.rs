@@ -56,8 +56,8 @@ pub struct rl_compile_options {
     /// as the program. May be NULL.
     pub on_progress: rl_progress_fn,
     pub progress_data: *mut c_void,
-    /// `num_named` further options by name: `kv_cache`, `embeddings`, `max_seq_len`, `full_logits`, `hidden_states`,
-    /// `lora_rank`, `tokenizer` and `no_tokenizer`. An option with the name of a field above replaces the field. A list
+    /// `num_named` further options by name: `kv_cache`, `embeddings`, `observer`, `weights`, `keep`, `min_snr`,
+    /// `no_bias_correction`, `max_seq_len`, `full_logits`, `hidden_states`, `lora_rank`, `tokenizer` and `no_tokenizer`. An option with the name of a field above replaces the field. A list
     /// takes several options of its name. `rushlight compile --help` describes all options, with `-` for `_`.
     pub named: *const rl_option,
     pub num_named: usize,

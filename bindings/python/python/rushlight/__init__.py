@@ -18,6 +18,7 @@ from ._module import Module, load
 from ._profile import Benchmark, InstructionTime, Limit, OperatorTime, Profile, StepTime, Trace, TraceEvent
 from ._quantization import (
     Quantization,
+    QuantizationProposal,
     QuantizationReport,
     QuantizationWarning,
     QuantizedLayer,
@@ -57,6 +58,7 @@ __all__ = [
     "Profile",
     "Program",
     "Quantization",
+    "QuantizationProposal",
     "QuantizationReport",
     "QuantizationWarning",
     "QuantizedLayer",

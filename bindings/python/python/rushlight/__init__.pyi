@@ -47,6 +47,7 @@ __all__ = [
     "Profile",
     "Program",
     "Quantization",
+    "QuantizationProposal",
     "QuantizationReport",
     "QuantizationWarning",
     "QuantizedLayer",
@@ -411,16 +412,25 @@ class QuantizedOutput(NamedTuple):
 
 class QuantizationWarning(UserWarning): ...
 
+class QuantizationProposal(NamedTuple):
+    method: str
+    keep: list[str]
+    output_snr: float
+    nbytes: int
+    multiplications: float
+
 class QuantizationReport(NamedTuple):
     scheme: str
     observer: str
     rounding: str
     samples: int
+    calibrated_on: Optional[Literal["calibration", "example"]]
     layers: list[QuantizedLayer]
     output_snr: Optional[float]
     outputs: list[QuantizedOutput]
     compared_on: Optional[Literal["calibration", "example"]]
     not_compared: Optional[str]
+    proposals: list[QuantizationProposal]
     warnings: list[str]
     bytes_before: int
     bytes_after: int
@@ -461,7 +471,9 @@ def compile(
     constant_methods: Optional[_ConstantMethods] = None,
     plan_inputs: bool = True,
     plan_outputs: bool = True,
+    alignment: SupportsIndex = 16,
     stack_traces: bool = False,
+    debug_map: bool = True,
     external_weights: _ExternalWeights = False,
     external_weights_max_bytes: Optional[int] = None,
     tokenizer: Union[None, str, os.PathLike[str]] = None,
@@ -482,7 +494,9 @@ def export(
     constant_methods: Optional[_ConstantMethods] = None,
     plan_inputs: bool = True,
     plan_outputs: bool = True,
+    alignment: SupportsIndex = 16,
     stack_traces: bool = False,
+    debug_map: bool = True,
     external_weights: _ExternalWeights = False,
     external_weights_max_bytes: Optional[int] = None,
     tokenizer: Union[None, str, os.PathLike[str]] = None,

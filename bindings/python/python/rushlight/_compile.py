@@ -13,7 +13,7 @@ from typing import NamedTuple, Optional
 
 from . import _quantization as quantization
 from . import _rushlight
-from ._arguments import check_bool, check_count, check_text, path_of
+from ._arguments import check_bool, check_count, check_text, count_of, path_of
 from ._backend import adapted
 from ._meta import OperatorUse
 from ._module import Module
@@ -24,6 +24,7 @@ from ._text import Table, count, printable_with_repr, size
 
 # Maximum inputs on which a quantized module of PT2E is compared with its floats.
 _COMPARED = 8
+_MAX_ALIGNMENT = 1 << 16
 _LOGGER = logging.getLogger("rushlight")
 
 
@@ -186,7 +187,9 @@ def compile(
     constant_methods=None,
     plan_inputs=True,
     plan_outputs=True,
+    alignment=16,
     stack_traces=False,
+    debug_map=True,
     external_weights=False,
     external_weights_max_bytes=None,
     tokenizer=None,
@@ -202,8 +205,9 @@ def compile(
     the calibration, or without one on the inputs of the export. A `rushlight.QuantizationWarning` names the outputs with a
     signal-to-noise ratio below 10 dB.
     `calibration`: an iterable of inputs from which the ranges of activations are measured. Each is a tuple of arguments, a dict
-    of them by name, or one tensor. For several methods, a dict of method names to these. "int8" needs a calibration. A
-    `torch.utils.data.DataLoader` may have labels after the inputs, and larger batches than the model.
+    of them by name, or one tensor. For several methods, a dict of method names to these. Without one, "int8" takes the ranges from
+    the inputs of the export, and a `rushlight.QuantizationWarning` says so. A `torch.utils.data.DataLoader` may have labels after
+    the inputs, and larger batches than the model.
     `backend`: the backend that may claim nodes. Nodes that it does not claim run on the portable operators. It is one of those
     that come with Rushlight, as "cpu" or with options as "cpu:precision=bf16"; an object of your own with `name`,
     `partition(node)` and `preprocess(part)` (see `rushlight.Backend`); either of them with a dict of options, as
@@ -216,7 +220,9 @@ def compile(
     `constant_methods`: methods without inputs that return constants: a dict of names to ints, floats, bools, strs, None,
     tensors or arrays, or lists of them.
     `plan_inputs`, `plan_outputs`: True if inputs and outputs have a place in planned memory, False if they are in the caller's.
+    `alignment`: alignment of planned tensors in bytes, a power of two.
     `stack_traces`: True if the file has the Python line of each instruction.
+    `debug_map`: True if the file has the data by which tools name nodes and lines of Python.
     `external_weights`: the weights that are in .ptd files instead of the program. `save` writes these files beside the program,
     and `rushlight.load` takes them as `data`. True puts all weights in one file with the name of the program; a str is the name
     of the file. A dict has patterns of weights' names, in which `*` is any text, and for each a name of a file or True. The
@@ -248,7 +254,9 @@ def compile(
         constant_methods=constant_methods,
         plan_inputs=plan_inputs,
         plan_outputs=plan_outputs,
+        alignment=alignment,
         stack_traces=stack_traces,
+        debug_map=debug_map,
         external_weights=_external_rules(external_weights, external_weights_max_bytes),
         tokenizer=tokenizer,
         progress=progress,
@@ -267,7 +275,9 @@ def compiled(
     constant_methods=None,
     plan_inputs=True,
     plan_outputs=True,
+    alignment=16,
     stack_traces=False,
+    debug_map=True,
     external_weights=None,
     language_model=None,
 ):
@@ -281,6 +291,9 @@ def compiled(
     check_bool("plan_inputs", plan_inputs)
     check_bool("plan_outputs", plan_outputs)
     check_bool("stack_traces", stack_traces)
+    check_bool("debug_map", debug_map)
+    if count_of(alignment, 1, _MAX_ALIGNMENT) is None or alignment & (alignment - 1):
+        raise ValueError(f"alignment must be a power of two from 1 to {_MAX_ALIGNMENT}, got {alignment!r}")
     if tokenizer is not None and tokenizer is not False:
         tokenizer = path_of("tokenizer", tokenizer)
     constants = [
@@ -299,7 +312,9 @@ def compiled(
                 "kv_cache": kv_cache,
                 "plan_inputs": plan_inputs,
                 "plan_outputs": plan_outputs,
+                "alignment": alignment,
                 "stack_traces": stack_traces,
+                "debug_map": debug_map,
                 "external_weights": external_weights,
                 "tokenizer": None if tokenizer is False else tokenizer,
                 "omits_tokenizer": tokenizer is False,
@@ -338,7 +353,9 @@ def export(
     constant_methods=None,
     plan_inputs=True,
     plan_outputs=True,
+    alignment=16,
     stack_traces=False,
+    debug_map=True,
     external_weights=False,
     external_weights_max_bytes=None,
     tokenizer=None,
@@ -397,7 +414,9 @@ def export(
         constant_methods=constant_methods,
         plan_inputs=plan_inputs,
         plan_outputs=plan_outputs,
+        alignment=alignment,
         stack_traces=stack_traces,
+        debug_map=debug_map,
         external_weights=external_weights,
         external_weights_max_bytes=external_weights_max_bytes,
         tokenizer=tokenizer,

@@ -11,7 +11,7 @@ from typing import NamedTuple, Optional
 from ._arguments import check_bool, check_count, check_text
 from ._rushlight import SCHEMES
 from ._signature import of_exported
-from ._text import Table, printable_with_repr, size
+from ._text import Table, count, printable_with_repr, size
 
 _MAX_ROWS = 20
 _PACKAGE = os.path.dirname(__file__)
@@ -78,24 +78,43 @@ class QuantizedLayer(NamedTuple):
     range: Optional[list]
 
 
+class QuantizationProposal(NamedTuple):
+    """Layers that could stay in floats, with the measured effect.
+
+    `keep` has their names, the worst first, as `Quantization.keep` takes them. `output_snr` is the signal-to-noise ratio in dB of the
+    method's outputs then, `nbytes` the bytes of weights that this adds, `multiplications` the part of the layers' multiplications
+    that is in floats, from 0 to 1.
+    """
+
+    method: str
+    keep: list
+    output_snr: float
+    nbytes: int
+    multiplications: float
+
+
 @printable_with_repr
 class QuantizationReport(NamedTuple):
     """The report of a quantization. It prints as a table of its layers. `layers` begins with the worst.
 
     `output_snr` is the signal-to-noise ratio in dB of all float outputs together, and `outputs` has each of them. `compared_on`
     is "calibration" or "example" (the inputs of the export); None if nothing was compared, and `not_compared` is the reason.
-    `warnings` name the outputs below 10 dB, with a hint.
+    `calibrated_on` has the inputs that static scales come from, by the same names; None for other schemes. `proposals` are layers to
+    keep in floats, if the outputs are below 30 dB and `min_snr` is not set. `warnings` name the outputs below 10 dB, and say if there
+    was no calibration, each with a hint.
     """
 
     scheme: str
     observer: str
     rounding: str
     samples: int
+    calibrated_on: Optional[str]
     layers: list
     output_snr: Optional[float]
     outputs: list
     compared_on: Optional[str]
     not_compared: Optional[str]
+    proposals: list
     warnings: list
     bytes_before: int
     bytes_after: int
@@ -113,6 +132,12 @@ class QuantizationReport(NamedTuple):
         if self.not_compared:
             lines.append(f"outputs not compared: {self.not_compared}")
         lines += [f"warning: {warning}" for warning in self.warnings]
+        lines += [
+            f"keep {count(len(proposal.keep), 'more layer')} in floats: outputs {decibels(proposal.output_snr)}, "
+            f"weights +{size(proposal.nbytes)}, {100 * proposal.multiplications:.1f} % of the multiplications in floats: "
+            f"{', '.join(proposal.keep)}"
+            for proposal in self.proposals
+        ]
         rows = [("layer", "results", "weights", "in floats")]
         rows += [
             (layer.name, decibels(layer.snr), decibels(layer.weight_snr), layer.kept or "")
@@ -129,7 +154,8 @@ def report(text):
     values = json.loads(text)
     layers = [QuantizedLayer(**layer) for layer in values.pop("layers")]
     outputs = [QuantizedOutput(**output) for output in values.pop("outputs")]
-    return QuantizationReport(layers=layers, outputs=outputs, **values)
+    proposals = [QuantizationProposal(nbytes=row.pop("bytes"), **row) for row in values.pop("proposals")]
+    return QuantizationReport(layers=layers, outputs=outputs, proposals=proposals, **values)
 
 
 def warn(text):
@@ -146,7 +172,10 @@ def settings(quantize):
         return quantize
     if isinstance(quantize, str):
         return Quantization(quantize)
-    raise TypeError(f"quantize has to be the name of a scheme or a rushlight.Quantization, got {quantize!r}")
+    raise TypeError(
+        f"quantize has to be the name of a scheme or a rushlight.Quantization, got {quantize!r}; write quantize=\"int8\", or choose "
+        f"one of {', '.join(SCHEMES)}"
+    )
 
 
 def calls(calibration, methods):
@@ -155,7 +184,10 @@ def calls(calibration, methods):
         return {}
     if not isinstance(calibration, Mapping):
         if len(methods) > 1:
-            raise ValueError("calibration of several methods has to be a dict of method names to inputs")
+            raise ValueError(
+                "calibration of several methods has to be a dict of method names to inputs: "
+                f"calibration={{{methods[0]!r}: batches, ...}}"
+            )
         calibration = {methods[0]: calibration}
     return {method: list(batches(inputs)) for method, inputs in calibration.items()}
 
@@ -200,10 +232,17 @@ def batches(inputs):
 
 def each(inputs):
     """Iterates over the inputs of calls."""
+    if isinstance(inputs, (str, bytes, os.PathLike)):
+        raise TypeError(
+            f"calibration: expected an iterable of inputs, got {inputs!r}; read the file first, such as with numpy.load, or give it to "
+            "`rushlight quantize --calibrate`"
+        )
     try:
         return iter(inputs)
     except TypeError:
-        raise TypeError(f"calibration: expected an iterable of inputs, got {type(inputs).__name__}") from None
+        raise TypeError(
+            f"calibration: expected an iterable of inputs, got {type(inputs).__name__}; for one input, give a list of it"
+        ) from None
 
 
 def check(quantize, calibration, methods):
@@ -211,14 +250,14 @@ def check(quantize, calibration, methods):
     quantize = settings(quantize)
     if quantize is None:
         if calibration is not None:
-            raise ValueError("calibration is for a quantization: quantize=...")
+            raise ValueError("calibration is for a quantization: add quantize=\"int8\", or leave it out")
         return None, {}
     if quantize.scheme not in SCHEMES:
-        raise ValueError(f"no scheme is called {quantize.scheme!r}: {', '.join(SCHEMES)}")
+        raise ValueError(f"no scheme is called {quantize.scheme!r}: choose one of {', '.join(SCHEMES)}")
     check_text("the observer of a Quantization", quantize.observer)
     check_text("the weights of a Quantization", quantize.weights)
     if isinstance(quantize.keep, str):
-        raise TypeError(f"keep of a Quantization must be a tuple of names, got {quantize.keep!r}")
+        raise TypeError(f"keep of a Quantization must be a tuple of names, got {quantize.keep!r}; write keep=({quantize.keep!r},)")
     for name in quantize.keep:
         check_text("a name that a Quantization keeps", name)
     check_bool("bias_correction of a Quantization", quantize.bias_correction)
@@ -226,10 +265,6 @@ def check(quantize, calibration, methods):
         raise TypeError(f"min_snr of a Quantization must be a float or None, got {quantize.min_snr!r}")
     check_count("embeddings of a Quantization", quantize.embeddings, 8)
     samples = calls(calibration, methods)
-    if SCHEMES[quantize.scheme] and not any(samples.values()):
-        raise ValueError(
-            f"{quantize.scheme} needs inputs that show what numbers are like inside of the model: calibration=batches"
-        )
     return quantize, samples
 
 
@@ -250,4 +285,26 @@ def _arguments(method, source, inputs):
         return []
     signature = of_exported(method, source)
     calls = (call for one in inputs for call in (one.calls(signature) if isinstance(one, Batch) else [one]))
-    return [list(signature.arguments(call)) for call in calls]
+    return [_checked(signature, method, index, call) for index, call in enumerate(calls)]
+
+
+def _checked(signature, method, index, call):
+    """Returns the inputs of a call in order. Its errors say what a calibration takes, before the model runs."""
+    leaves = list(signature.arguments(call))
+    place = f"calibration of `{method}`, call {index}"
+    if len(leaves) != len(signature.ranks):
+        names = ", ".join(f"`{name}`" for name in signature.names)
+        keys = f" with the keys {', '.join(map(repr, call))}" if isinstance(call, Mapping) else ""
+        raise TypeError(
+            f"{place}: expected {count(len(signature.ranks), 'input')} ({names}), got {len(leaves)}{keys}; give the inputs alone, such as "
+            "[x for x, label in samples], or a torch.utils.data.DataLoader, whose labels are ignored"
+        )
+    # Parameters with containers have more inputs than names.
+    names = signature.names if len(signature.names) == len(leaves) else range(len(leaves))
+    for name, rank, leaf in zip(names, signature.ranks, leaves):
+        if rank is not None and len(getattr(leaf, "shape", (None,) * rank)) == rank - 1:
+            raise ValueError(
+                f"{place}: input `{name}` has {rank - 1} dimensions, and the model takes {rank}; add the batch, such as "
+                "[x[None] for x in samples], or give a torch.utils.data.DataLoader(samples)"
+            )
+    return leaves

@@ -92,7 +92,7 @@ class Fields:
 class Signature:
     """The arguments and the result of a method."""
 
-    __slots__ = ("_fixed", "_is_flat", "_is_single", "_is_tuple", "_method", "_num_inputs", "_outputs", "_parameters", "_rows")
+    __slots__ = ("_fixed", "_is_flat", "_is_single", "_is_tuple", "_method", "_num_inputs", "_outputs", "_parameters", "_ranks", "_rows")
 
     def __init__(self, meta):
         """Makes a signature from the description of the extension module."""
@@ -108,6 +108,7 @@ class Signature:
         is_batch = self._is_flat and len(tensors) == len(meta["inputs"]) > 0
         max_rows = min((info["sizes"][0] for info in tensors), default=0) if is_batch else 0
         self._rows = (max_rows or None, not any(".." in (info.get("ranges") or ("",))[0] for info in tensors))
+        self._ranks = [len(info["sizes"]) if info["kind"] == "tensor" else None for info in meta["inputs"]]
         # The values that the export fixed, by position.
         self._fixed = {at: info["value"] for at, info in enumerate(meta["inputs"]) if info["kind"] not in ("tensor", "list")}
 
@@ -120,6 +121,11 @@ class Signature:
     def names(self):
         """The names of the parameters."""
         return list(self._parameters)
+
+    @property
+    def ranks(self):
+        """The number of dimensions of each input, in the order of the method; None for inputs that are no tensors."""
+        return self._ranks
 
     @property
     def rows(self):

@@ -84,7 +84,7 @@ pub struct TextModel {
     /// The tokenizer: a file of Hugging Face, SentencePiece, tiktoken, Mistral or llama2.c, a .gguf, a folder, or a
     /// .pte that contains one. By default the one inside the model, or else MODEL.tokenizer.json, tokenizer.json,
     /// tekken.json, tokenizer.model or tokenizer.bin beside it
-    #[arg(long, short, value_name = "FILE|FOLDER")]
+    #[arg(long, value_name = "FILE|FOLDER")]
     tokenizer: Option<PathBuf>,
 }
 

@@ -70,7 +70,7 @@ impl Selection for Settings {
     type Of = CompilerOptions;
 
     fn rows() -> OptionArgs<CompilerOptions> {
-        OptionArgs::all().without(&["share_state", "tokenizer", "no_tokenizer"])
+        OptionArgs::all().without(&["share_state", "tokenizer", "no_tokenizer"]).without(&crate::compile::CALIBRATED)
     }
 
     fn adjust(name: &str, arg: Arg) -> Arg {

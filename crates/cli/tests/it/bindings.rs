@@ -189,6 +189,11 @@ fn tables() -> [Table; 3] {
                     "a language model has one method; `rushlight.compile` has it for other models",
                 ),
                 (&["no_tokenizer"], &[PYTHON], "it is `tokenizer=False`"),
+                (
+                    &["observer", "weights", "keep", "min_snr", "no_bias_correction"],
+                    &[PYTHON],
+                    "a field of `rushlight.Quantization`, which is a value of `quantize`",
+                ),
                 (&["*"], &[SWIFT, JAVA], "apps on devices run compiled programs"),
             ],
         },
@@ -223,6 +228,24 @@ const CAPABILITIES: &[Capability] = &[
             &["load", "forward"],
         ],
         gaps: &[(&[SERVER], OVER_HTTP)],
+    },
+    Capability {
+        title: "Outputs in arrays of the caller",
+        names: [&[], &[], &["bind", "Binding"], &[], &[], &[], &[], &[], &[]],
+        gaps: &[
+            (&[CLI, SERVER], "results are printed or sent"),
+            (&[NODE, WASM, C, CPP, SWIFT], "results are read where the program computes them, without a copy"),
+            (&[JAVA], "ExecuTorch's interface returns new tensors"),
+        ],
+    },
+    Capability {
+        title: "Calls of one module at the same time",
+        names: [&[], &[], &["instances", "Instances"], &[], &[], &[], &[], &[], &[]],
+        gaps: &[
+            (&[CLI], ONE_COMMAND),
+            (&[SERVER], "answers take turns, a step each"),
+            (&[NODE, WASM, C, CPP, SWIFT, JAVA], "load the file again for each call at the same time"),
+        ],
     },
     Capability {
         title: "Inputs by name",
@@ -695,6 +718,7 @@ fn python<T: Options>() -> String {
             Field::Choice(..) if name == "speculate" => "Union[Literal[\"lookup\"], LLM, None]".to_owned(),
             Field::Flag(_) => "bool".to_owned(),
             Field::Number(..) => "float".to_owned(),
+            Field::Bound(_) => "Optional[float]".to_owned(),
             Field::Count(..) => "int".to_owned(),
             Field::Limit(..) | Field::Size(_) | Field::Seed(_) => "Optional[int]".to_owned(),
             Field::FlagOrCount(_) => "Union[bool, int, None]".to_owned(),
@@ -723,9 +747,12 @@ fn typescript<T: Options>(without: &[&str]) -> String {
         let kind = match &spec.field {
             Field::Text(_) if spec.name == "json_schema" => "string | object".to_owned(),
             Field::Flag(_) => "boolean".to_owned(),
-            Field::Number(..) | Field::Count(..) | Field::Limit(..) | Field::Size(_) | Field::Time(_) => {
-                "number".to_owned()
-            }
+            Field::Number(..)
+            | Field::Bound(_)
+            | Field::Count(..)
+            | Field::Limit(..)
+            | Field::Size(_)
+            | Field::Time(_) => "number".to_owned(),
             Field::FlagOrCount(_) => "boolean | number".to_owned(),
             Field::Seed(_) => "number | bigint | 'random'".to_owned(),
             Field::Version(known, _) => known.iter().map(ToString::to_string).collect::<Vec<_>>().join(" | "),
@@ -762,7 +789,7 @@ fn scheme_table() -> String {
         let activations = bits.map_or("float".to_owned(), |bits| {
             format!("{bits} bits, {} scales", if is_static { "static" } else { "dynamic" })
         });
-        let calibration = if is_static { "needed" } else { "none" };
+        let calibration = if is_static { "yes; without one, the example inputs of the export" } else { "none" };
         let layers = match (scheme.has_convolutions, is_static) {
             (true, true) => "convolutions, linear layers, and most operators between them",
             (true, false) => "linear layers and convolutions",

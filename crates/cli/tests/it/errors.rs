@@ -142,7 +142,7 @@ fn invalid_values_of_options_are_refused() {
         (&["compile", "-o", &output, ""], &[], 2, "FILE.pt2"),
         (&["compile", "-o", &output, "no-such.pt2"], &[], 3, "no-such.pt2"),
         (&["compile", "-o", &output, folder], &[], 5, "has no `config.json`"),
-        (&["quantize", "-o", &output, folder], &[], 3, "a folder"),
+        (&["quantize", "-o", &output, folder], &[], 5, "has no `config.json`"),
         (&quantize, &["--calibrate", "no-such.npz"], 3, "no-such.npz"),
         (&["ops", "no-such.pte"], &[], 3, "no-such.pte"),
         (&["doctor", "no-such.pte"], &[], 3, "no-such.pte"),

@@ -94,7 +94,7 @@ fn published_models_are_compiled_once() {
     assert_eq!((run(&[SAMPLE], &[]), programs()), ((expected.clone(), true), 1));
     assert_eq!((run(&["-m", SAMPLE], &[]), programs()), ((expected.clone(), false), 1));
     assert_eq!((run(&[SAMPLE], &["--ctx", "80"]), programs()), ((expected.clone(), true), 2));
-    let of_file = || run(&[model.to_str().expect("a name")], &["-t", &tokenizer]);
+    let of_file = || run(&[model.to_str().expect("a name")], &["--tokenizer", &tokenizer]);
     assert_eq!((of_file(), programs()), ((expected.clone(), true), 3));
     assert_eq!(of_file(), (expected.clone(), false));
     std::fs::File::options().append(true).open(&model).and_then(|mut file| file.write_all(&[0; 32])).expect("a change");

@@ -106,7 +106,7 @@ fn arrays_of_an_archive_are_found_by_name() {
     npy::write_archive(arrays.iter().map(|(name, tensor)| (*name, tensor)), &mut file).expect("an archive");
     fs::write(&path, file.into_inner()).expect("a file");
     check(&succeeds(&["run", &sample.program, "--json", "-i", &path]));
-    fails(&["run", &sample.program, "-i", &format!("image={path}")], 6, &["arrays for several inputs"]);
+    fails(&["run", &sample.program, "-i", &format!("image={path}")], 6, &["has several arrays"]);
 }
 
 #[test]

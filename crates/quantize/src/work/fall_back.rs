@@ -26,8 +26,22 @@ impl Work<'_> {
         Ok(found)
     }
 
+    /// Returns the model with only these layers quantized, and the deviations of its outputs.
+    pub(super) fn with_integers(
+        &mut self,
+        layers: &[Layer],
+        expected: &[Outputs],
+    ) -> Result<(Model, Vec<Deviation>), Error> {
+        let sites = self.sites(layers.to_vec())?;
+        self.observe(&sites)?;
+        let scales = self.scales(&sites)?;
+        let model = self.quantized(&sites, &scales)?;
+        let off = self.deviations(&model, expected)?;
+        Ok((model, off))
+    }
+
     /// The layers, those with the lowest signal-to-noise first.
-    fn worst_first(&self) -> Vec<Layer> {
+    pub(super) fn worst_first(&self) -> Vec<Layer> {
         let ratio = |layer: &Layer| self.noise.get(&layer.node).and_then(Noise::ratio).unwrap_or(f64::INFINITY);
         let mut layers = self.layers.clone();
         layers.sort_by(|a, b| ratio(a).total_cmp(&ratio(b)));
@@ -43,11 +57,7 @@ impl Work<'_> {
         let mut found = self.tables_alone(least, expected)?;
         while enough - too_few > 1 {
             let count = too_few.midpoint(enough);
-            let sites = self.sites(worst[count..].to_vec())?;
-            self.observe(&sites)?;
-            let scales = self.scales(&sites)?;
-            let model = self.quantized(&sites, &scales)?;
-            let off = self.deviations(&model, expected)?;
+            let (model, off) = self.with_integers(&worst[count..], expected)?;
             if is_reached(&off, least) {
                 (enough, found) = (count, (model, off));
             } else {

@@ -3,6 +3,7 @@
 mod compare;
 mod fall_back;
 mod layers;
+mod proposals;
 mod ranges;
 mod report;
 mod rounding;
@@ -19,7 +20,7 @@ use crate::calibration::Calibration;
 use crate::noise::{Deviation, Noise};
 use crate::observe::Histogram;
 use crate::read::Reader;
-use crate::report::{Inputs, LayerReport, OutputReport};
+use crate::report::{Inputs, LayerReport, OutputReport, Proposal};
 use crate::rewrite::{self, Decisions};
 use crate::settings::{Observer, Settings};
 use crate::sites::Sites;
@@ -60,6 +61,8 @@ pub(super) struct Work<'a> {
     weight_snr: FxHashMap<NodeId, Option<f64>>,
     biases: FxHashMap<NodeId, Vec<f32>>,
     noise: FxHashMap<NodeId, Noise>,
+    /// The inputs from which ranges are measured.
+    pub measured: Inputs,
     /// The inputs on which layers and outputs are compared, or the reason why they are not compared.
     pub compared: Result<Inputs, String>,
 }
@@ -70,6 +73,7 @@ pub(super) struct Quantized {
     pub layers: Vec<LayerReport>,
     /// The floating-point outputs.
     pub outputs: Vec<(OutputReport, Deviation)>,
+    pub proposals: Vec<Proposal>,
 }
 
 impl<'a> Work<'a> {
@@ -89,7 +93,9 @@ impl<'a> Work<'a> {
         };
         let Candidates { layers, tables, specs, kept } = Candidates::of(model, graph, quantizer, settings)?;
         let compared = compared(method, &layers, calibration);
+        let has_samples = calibration.samples(method, Inputs::Calibration) > 0;
         Ok(Self {
+            measured: if has_samples { Inputs::Calibration } else { Inputs::Example },
             compared,
             model,
             method,
@@ -140,10 +146,14 @@ impl<'a> Work<'a> {
         let expected = self.compare_layers(&sites, &scales)?;
         let mut model = self.quantized(&sites, &scales)?;
         let mut off = self.deviations(&model, &expected)?;
-        if let Some(least) = self.settings.min_snr {
-            (model, off) = self.keep_worst(least, &expected, (model, off))?;
-        }
-        Ok(Quantized { model, layers: self.reports(&ranges), outputs: self.output_reports(off) })
+        let proposals = match self.settings.min_snr {
+            Some(least) => {
+                (model, off) = self.keep_worst(least, &expected, (model, off))?;
+                Vec::new()
+            }
+            None => self.proposals(&off, &expected)?,
+        };
+        Ok(Quantized { model, layers: self.reports(&ranges), outputs: self.output_reports(off), proposals })
     }
 
     /// Returns the sites of quantization if these layers are quantized.

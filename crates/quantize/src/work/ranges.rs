@@ -28,7 +28,7 @@ impl Work<'_> {
         self.calibration.run(
             tapped,
             self.method,
-            Shown { is_rough: true, ..Shown::all("calibrating") },
+            Shown { is_rough: true, ..Shown::all("calibrating", self.measured) },
             &mut |seen| {
                 let work: Vec<_> = histograms.iter_mut().zip(seen).collect();
                 on_threads_of(engine, work, |(histogram, seen)| histogram.add(engine, seen.numbers));

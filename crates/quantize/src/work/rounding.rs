@@ -11,7 +11,7 @@ use super::Work;
 use crate::calibration::Shown;
 use crate::gptq::{self, Gram};
 use crate::read::{Part, Reader};
-use crate::report::decibels;
+use crate::report::{Inputs, decibels};
 use crate::settings::Rounding;
 use crate::taps::{self, LhsSource};
 use crate::weights::{self, Integers, Nearest, Rounded};
@@ -98,7 +98,7 @@ impl Work<'_> {
             }
             let wanted: Vec<_> = kinds.iter().map(|(rows, origin, _)| (rows, *origin)).collect();
             let tapped = taps::with_gram_matrices(self.model, self.method, &wanted)?;
-            self.calibration.run(tapped, self.method, Shown::all("calibrating"), &mut |seen| {
+            self.calibration.run(tapped, self.method, Shown::all("calibrating", Inputs::Calibration), &mut |seen| {
                 kinds.iter_mut().zip(seen).for_each(|((.., gram), seen)| gram.add(seen.numbers));
                 Ok(())
             })?;

@@ -6,7 +6,11 @@ use std::path::PathBuf;
 use rushlight_compiler::quantization::Scheme;
 #[cfg(feature = "llm")]
 use rushlight_decoders::{Options as LanguageModelOptions, Output};
+#[cfg(feature = "backends")]
+use rushlight_quantize::{Observer, Rounding};
 
+#[cfg(feature = "backends")]
+use super::OptionValue;
 use super::{Field, OptionError, OptionSpec, Options};
 use crate::compile::Compiler;
 use crate::error::Error;
@@ -28,6 +32,16 @@ pub struct CompilerOptions {
     pub quantize: Option<String>,
     /// Bits of embedding tables; 0 leaves them as they are.
     pub embeddings: usize,
+    /// The name of the observer, which chooses the ranges of activations.
+    pub observer: Option<String>,
+    /// The name of the rounding of weights.
+    pub weights: Option<String>,
+    /// Patterns of the names of modules that stay in floats.
+    pub keep: Vec<String>,
+    /// Minimum signal-to-noise ratio of the outputs, in dB.
+    pub min_snr: Option<f64>,
+    /// True to keep the biases of convolutions.
+    pub no_bias_correction: bool,
     /// [`Compiler::kv_cache`].
     pub kv_cache: Option<String>,
     /// [`Compiler::tokenizer`].
@@ -66,6 +80,42 @@ static TABLE: &[OptionSpec<CompilerOptions>] = &[
         Field::Choice(|| Scheme::ALL.map(|scheme| scheme.name).to_vec(), |options| &mut options.quantize),
         "SCHEME",
         "Quantize layers; schemes that need a calibration use the inputs that the export recorded, if no others are given",
+    ),
+    #[cfg(feature = "backends")]
+    OptionSpec::new(
+        "observer",
+        Field::Choice(|| Observer::ALL.map(Observer::name).to_vec(), |options| &mut options.observer),
+        "OBSERVER",
+        "The choice of the ranges of activations from a calibration; histogram by default",
+    ),
+    #[cfg(feature = "backends")]
+    OptionSpec::new(
+        "weights",
+        Field::Choice(|| Rounding::ALL.map(Rounding::name).to_vec(), |options| &mut options.weights),
+        "ROUNDING",
+        "The rounding of quantized weights; mse by default, and gptq needs a calibration",
+    ),
+    #[cfg(feature = "backends")]
+    OptionSpec::new(
+        "keep",
+        Field::Texts(|options| &mut options.keep),
+        "PATTERN",
+        "Keep modules in float, by name; `*` is any text, a pattern that matches no module is an error, and it may be repeated",
+    ),
+    #[cfg(feature = "backends")]
+    OptionSpec::new(
+        "min_snr",
+        Field::Bound(|options| &mut options.min_snr),
+        "DB",
+        "Minimum signal-to-noise ratio of the outputs in dB: the worst layers stay in float until it is reached on the \
+         calibration",
+    ),
+    #[cfg(feature = "backends")]
+    OptionSpec::new(
+        "no_bias_correction",
+        Field::Flag(|options| &mut options.no_bias_correction),
+        "",
+        "Keep the biases of convolutions, instead of correcting them for the shift that rounding causes in the means of results",
     ),
     #[cfg(feature = "backends")]
     OptionSpec::new(
@@ -130,6 +180,10 @@ static TABLE: &[OptionSpec<CompilerOptions>] = &[
     ),
 ];
 
+/// The settings of a quantization, besides its scheme.
+#[cfg(feature = "backends")]
+pub const QUANTIZING: &[&str] = &["embeddings", "observer", "weights", "keep", "min_snr", "no_bias_correction"];
+
 impl Options for CompilerOptions {
     fn table() -> &'static [OptionSpec<Self>] {
         TABLE
@@ -148,20 +202,48 @@ impl CompilerOptions {
         compiler: Compiler,
         calibrate: impl FnOnce(Quantization) -> Quantization,
     ) -> Result<Compiler, Error> {
-        let mut compiler = self.apply_common(compiler)?;
-        match (&self.quantize, self.embeddings) {
-            (Some(scheme), bits) => {
-                let quantization = Quantization::new(scheme.parse::<Scheme>()?);
-                let quantization = match bits {
-                    0 => quantization,
-                    bits => quantization.embeddings(bits as u32),
-                };
-                compiler = compiler.quantize(calibrate(quantization));
-            }
-            (None, 0) => {}
-            (None, bits) => return Err(OptionError::range("embeddings", "0 without `quantize`", bits).into()),
+        let compiler = self.apply_common(compiler)?;
+        match &self.quantize {
+            Some(scheme) => Ok(compiler.quantize(calibrate(self.quantization(scheme.parse()?)?))),
+            None => match self.quantizing() {
+                Some((name, value)) => {
+                    Err(OptionError::range(name, "the default without `quantize`, of which it is a setting", value)
+                        .into())
+                }
+                None => Ok(compiler),
+            },
         }
-        Ok(compiler)
+    }
+
+    /// The settings of a quantization.
+    #[cfg(feature = "backends")]
+    fn quantization(&self, scheme: Scheme) -> Result<Quantization, Error> {
+        let mut quantization = Quantization::new(scheme).bias_correction(!self.no_bias_correction);
+        if self.embeddings > 0 {
+            quantization = quantization.embeddings(self.embeddings as u32);
+        }
+        if let Some(observer) = &self.observer {
+            quantization = quantization.observer(observer.parse()?);
+        }
+        if let Some(rounding) = &self.weights {
+            quantization = quantization.rounding(rounding.parse()?);
+        }
+        quantization = self.keep.iter().fold(quantization, Quantization::keep);
+        Ok(match self.min_snr {
+            Some(decibels) => quantization.min_snr(decibels),
+            None => quantization,
+        })
+    }
+
+    /// The name and value of a setting of a quantization that is not the default.
+    #[cfg(feature = "backends")]
+    fn quantizing(&self) -> Option<(&'static str, OptionValue)> {
+        let (mut given, mut default) = (self.clone(), Self::default());
+        QUANTIZING.iter().find_map(|name| {
+            let spec = Self::spec(name).ok()?;
+            let value = spec.field.get(&mut given);
+            (value != spec.field.get(&mut default)).then_some((*name, value))
+        })
     }
 
     /// As `apply_with`, without calibration inputs.

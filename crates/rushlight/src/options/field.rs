@@ -21,6 +21,8 @@ pub enum Field<T> {
     Limit(usize, usize, fn(&mut T) -> &mut Option<usize>),
     /// As `Limit`, in which `true` stands for 0 and `false` for none.
     FlagOrCount(fn(&mut T) -> &mut Option<usize>),
+    /// A finite number, without a value by default.
+    Bound(fn(&mut T) -> &mut Option<f64>),
     /// Bytes of memory, at least 1; as text with a unit.
     Size(fn(&mut T) -> &mut Option<usize>),
     /// A time of more than 0, in seconds; as text with a unit.
@@ -101,6 +103,7 @@ impl<T> Field<T> {
             Self::Count(min, usize::MAX, _) | Self::Limit(min, usize::MAX, _) => format!("{min} or more"),
             Self::Count(min, max, _) | Self::Limit(min, max, _) => format!("from {min} to {max}"),
             Self::FlagOrCount(_) => "true, false, or 0 or more".to_owned(),
+            Self::Bound(_) => "a finite number".to_owned(),
             Self::Size(_) => "a size of at least 1 byte, such as 1000000, 64MiB or 2GB".to_owned(),
             Self::Time(_) => "a time above 0, such as 10, 500ms, 2s or 5min".to_owned(),
             Self::Seed(_) => format!("from 0 to {}", u64::MAX),
@@ -124,6 +127,7 @@ impl<T> Field<T> {
             Self::Number(_, at) => OptionValue::single(*at(target)),
             Self::Count(_, _, at) | Self::Version(_, at) => (*at(target)).into(),
             Self::Limit(_, _, at) | Self::FlagOrCount(at) | Self::Size(at) => (*at(target)).into(),
+            Self::Bound(at) => (*at(target)).into(),
             Self::Time(at) => at(target).map(|time| time.as_secs_f64()).into(),
             Self::Seed(at) => (*at(target)).into(),
             Self::Choice(_, at) | Self::Text(at) => at(target).clone().into(),
@@ -142,6 +146,8 @@ impl<T> Field<T> {
             (Self::Text(_) | Self::Path(_), Value::Text(_)) | (Self::FlagOrCount(_), Value::Flag(_)) => Ok(true),
             (Self::Number(range, _), Value::Number(number)) => Ok(range.contains(*number as f32)),
             (Self::Number(range, _), Value::Integer(integer)) => Ok(range.contains(*integer as f32)),
+            (Self::Bound(_), Value::Number(number)) => Ok(number.is_finite()),
+            (Self::Bound(_), Value::Integer(_)) => Ok(true),
             (Self::Count(min, max, _) | Self::Limit(min, max, _), Value::Integer(given)) => {
                 Ok(is_within(*min, *max, *given))
             }
@@ -194,6 +200,7 @@ impl<T> Field<T> {
             Self::Count(_, _, at) | Self::Version(_, at) => *at(target) = count.unwrap_or(0),
             Self::Limit(_, _, at) | Self::Size(at) => *at(target) = count,
             Self::FlagOrCount(at) => *at(target) = if value == Value::Flag(true) { Some(0) } else { count },
+            Self::Bound(at) => *at(target) = number,
             Self::Time(at) => *at(target) = number.and_then(time),
             Self::Seed(at) => {
                 *at(target) = match value {
@@ -236,7 +243,7 @@ impl<T> Field<T> {
             },
             Self::Choice(..) | Self::Text(_) | Self::Path(_) => Some(Value::Text(text.to_owned())),
             Self::Flag(_) => text.parse().ok().map(Value::Flag),
-            Self::Number(..) => text.parse().ok().map(Value::Number),
+            Self::Number(..) | Self::Bound(_) => text.parse().ok().map(Value::Number),
             Self::Count(..) | Self::Limit(..) | Self::Version(..) => integer(),
             Self::FlagOrCount(_) => text.parse().ok().map(Value::Flag).or_else(integer),
             Self::Size(_) => units::size(text).map(Value::from),

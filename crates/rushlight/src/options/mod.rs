@@ -25,6 +25,8 @@ mod value;
 
 #[cfg(feature = "pt2")]
 pub use compile::CompilerOptions;
+#[cfg(all(feature = "pt2", feature = "backends"))]
+pub use compile::QUANTIZING;
 pub use error::OptionError;
 pub use field::{Field, Range};
 pub use load::LoadOptions;
@@ -86,6 +88,24 @@ impl<T: Options> OptionSpec<T> {
     }
 }
 
+/// Names of transformers, llama.cpp, Ollama, OpenAI and ONNX Runtime, each with the name of the option here, for errors.
+const OTHER_NAMES: [(&str, &str); 14] = [
+    ("max_tokens", "max_new_tokens"),
+    ("max_completion_tokens", "max_new_tokens"),
+    ("max_length", "max_new_tokens"),
+    ("n_predict", "max_new_tokens"),
+    ("num_predict", "max_new_tokens"),
+    ("n", "max_new_tokens"),
+    ("do_sample", "temperature"),
+    ("temp", "temperature"),
+    ("repeat_penalty", "repetition_penalty"),
+    ("n_threads", "threads"),
+    ("num_threads", "threads"),
+    ("intra_op_num_threads", "threads"),
+    ("n_ctx", "max_context_len"),
+    ("num_ctx", "max_context_len"),
+];
+
 /// A set of options with a table.
 pub trait Options: Default + 'static {
     /// All options, in the order in which they are shown.
@@ -97,10 +117,11 @@ pub trait Options: Default + 'static {
     /// For an unknown name, with the nearest known one.
     fn spec(name: &str) -> Result<&'static OptionSpec<Self>, OptionError> {
         let names = || Self::table().iter().map(|spec| spec.name);
-        Self::table()
-            .iter()
-            .find(|spec| spec.name == name)
-            .ok_or_else(|| OptionError::unknown(name, nearest(name, names()), names().map(ToOwned::to_owned).collect()))
+        Self::table().iter().find(|spec| spec.name == name).ok_or_else(|| {
+            let other = OTHER_NAMES.iter().find(|(other, own)| *other == name && names().any(|known| known == *own));
+            let nearest = other.map(|(_, own)| *own).or_else(|| nearest(name, names()));
+            OptionError::unknown(name, nearest, names().map(ToOwned::to_owned).collect())
+        })
     }
 
     /// Sets an option. [`OptionValue::None`] stands for the default.

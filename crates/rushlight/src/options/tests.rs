@@ -9,6 +9,7 @@ struct Row {
     number: f32,
     count: usize,
     limit: Option<usize>,
+    bound: Option<f64>,
     scores: Option<usize>,
     seed: u64,
     version: usize,
@@ -26,6 +27,7 @@ impl Default for Row {
             number: 1.0,
             count: 1,
             limit: None,
+            bound: None,
             scores: None,
             seed: 0,
             version: 0,
@@ -43,6 +45,7 @@ static TABLE: &[OptionSpec<Row>] = &[
     OptionSpec::new("number", Field::Number(Range::above(0.0).at_most(1.0), |row| &mut row.number), "P", "A number"),
     OptionSpec::new("count", Field::Count(1, 9, |row| &mut row.count), "N", "A count"),
     OptionSpec::new("limit", Field::Limit(0, usize::MAX, |row| &mut row.limit), "N", "A limit"),
+    OptionSpec::new("bound", Field::Bound(|row| &mut row.bound), "DB", "A bound"),
     OptionSpec::new("scores", Field::FlagOrCount(|row| &mut row.scores), "N", "Scores"),
     OptionSpec::new("seed", Field::Seed(|row| &mut row.seed), "N", "A seed"),
     OptionSpec::new("version", Field::Version(&[0, 2], |row| &mut row.version), "N", "A version"),
@@ -67,6 +70,9 @@ fn values_are_stored() {
     row.set("number", 1).unwrap();
     row.set("count", 3).unwrap();
     row.set("limit", 7_u64).unwrap();
+    row.set("bound", 2).unwrap();
+    assert_eq!(row.bound, Some(2.0));
+    row.set("bound", -1.5).unwrap();
     row.set("scores", true).unwrap();
     row.set("seed", u64::MAX).unwrap();
     row.set("version", 2).unwrap();
@@ -78,12 +84,20 @@ fn values_are_stored() {
     assert_eq!((row.flag, row.number, row.count, row.limit), (true, 1.0, 3, Some(7)));
     assert_eq!((row.scores, row.seed, row.version, row.choice.as_deref()), (Some(0), u64::MAX, 2, Some("two")));
     assert_eq!((row.texts.as_slice(), row.biases.as_slice()), (&["a".to_owned()][..], &[(3, f32::NEG_INFINITY)][..]));
-    assert_eq!((row.time, row.size), (Some(Duration::from_millis(250)), Some(12)));
+    assert_eq!((row.time, row.size, row.bound), (Some(Duration::from_millis(250)), Some(12), Some(-1.5)));
     // No value is the default, and another seed each time.
     for spec in TABLE {
         spec.set(&mut row, OptionValue::None).unwrap();
     }
     assert!(!row.flag && row.number == 1.0 && row.limit.is_none() && row.texts.is_empty() && row.time.is_none());
+}
+
+#[test]
+fn names_of_other_libraries_are_known() {
+    let near = |name: &str| LoadOptions::spec(name).unwrap_err().nearest().map(ToOwned::to_owned);
+    assert_eq!(near("intra_op_num_threads").as_deref(), Some("threads"));
+    // Only names of the same table are suggested.
+    assert_ne!(near("max_tokens").as_deref(), Some("max_new_tokens"));
 }
 
 #[test]
@@ -99,6 +113,7 @@ fn text_is_read_as_the_field_needs_it() {
         ("texts", "b"),
         ("biases", "3=-1.5,4=inf"),
         ("biases", "5=1"),
+        ("bound", "-30.5"),
         ("time", "1.5min"),
         ("size", "64MiB"),
     ] {
@@ -107,7 +122,7 @@ fn text_is_read_as_the_field_needs_it() {
     assert_eq!((row.number, row.count, row.scores, row.seed), (0.5, 9, Some(4), 12));
     assert_eq!(row.texts, ["a", "b"]);
     assert_eq!(row.biases, [(3, -1.5), (4, f32::INFINITY), (5, 1.0)]);
-    assert_eq!((row.time, row.size), (Some(Duration::from_secs(90)), Some(64 << 20)));
+    assert_eq!((row.time, row.size, row.bound), (Some(Duration::from_secs(90)), Some(64 << 20), Some(-30.5)));
     row.set_text("seed", "-1").unwrap();
     assert_ne!(row.seed, 12);
     row.set_text("seed", "random").unwrap();
