@@ -59,9 +59,9 @@ pub(crate) fn import(path: &Path, options: &Options) -> Result<(Model, Vec<PathB
     }
     let config = path.join(CONFIG);
     if !config.is_file() {
-        return Err(Error::new(Code::NotFound, format!("`{}` has no `{CONFIG}`", path.display())).expected(
-            "a folder of Hugging Face, with the configuration and .safetensors files, or a .gguf file".into(),
-        ));
+        return Err(Error::new(Code::NotFound, format!("`{}` has no `{CONFIG}`", path.display()))
+            .expected("a folder of Hugging Face, with the configuration and .safetensors files, or a .gguf file".into())
+            .help("name the folder or the .gguf file of the model itself, not a folder around it"));
     }
     let names = weight_files(path)?;
     let mut checkpoint = Checkpoint { config: read(&config)?, ..Checkpoint::default() };

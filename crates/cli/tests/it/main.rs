@@ -1,6 +1,7 @@
 //! Tests of the `rushlight` command, which is started as users start it. Each file is a module of one test binary, because
 //! linking several takes longer.
 
+mod advice;
 mod bindings;
 mod cache;
 mod command;

@@ -31,6 +31,10 @@ pub struct BackendSpec {
     options: Vec<(String, OwnedValue)>,
 }
 
+/// The choice of a backend.
+const ADVICE: &str = "choose `cpu` for the processor, also in place of XNNPACK, or `portable` for the reference operators, which every \
+                      runtime has";
+
 impl BackendSpec {
     /// The backend with a name and the defaults of its options. `portable` stands for the reference operators.
     ///
@@ -44,7 +48,8 @@ impl BackendSpec {
                 let names: Vec<String> = names.map(|backend| format!("`{}`", backend.name)).collect();
                 Err(Error::new(Code::NotFound, "no backend of this name comes with Rushlight")
                     .expected(names.join(", "))
-                    .got(format!("`{name}`")))
+                    .got(format!("`{name}`"))
+                    .help(ADVICE))
             }
         }
     }
