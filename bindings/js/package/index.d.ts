@@ -59,12 +59,18 @@ export class Tensor {
   [Symbol.dispose](): void;
 }
 
-/** An input. An array has the shape of the input if that is static, and one dimension otherwise. */
+/**
+ * An input. An array has the shape of the input if that is static, and one dimension otherwise. An array of narrower integers, such as the
+ * tokens of `encode`, is converted for an input of int64.
+ */
 export type Value = Tensor | TypedArray | number | bigint | boolean | string | null;
 export type Input = Value | undefined | readonly Input[] | { readonly [name: string]: Input };
 
-/** The result of a call: values in the containers of the exported function. */
-export type Output = any;
+/**
+ * The result of a call: values in the containers of the exported function. `forward` and `run` take the type that your program has:
+ * `module.forward<{ logits: Tensor }>({ image })`.
+ */
+export type Output = Tensor | number | bigint | boolean | string | null | Output[] | { [name: string]: Output };
 
 /** The source of a file: a URL, a path (in Node.js), or an object with the bytes. */
 export type Source =
@@ -124,7 +130,23 @@ export interface RunOptions {
    * cannot detach, such as that of a large result, is copied.
    */
   transfer?: boolean;
+  /** Ends the call with an error. The engine finishes the call, states included, and its result is dropped. */
+  signal?: AbortSignal;
 }
+
+/** The places of the WebAssembly modules. */
+export interface Settings {
+  /** The URL of a folder with the modules, or the URL of each module by its name, such as `run-simd.wasm`. */
+  wasmPaths?: string | URL | { readonly [name: string]: string | URL };
+  /** The bytes of modules by their names. */
+  wasmBinary?: { readonly [name: string]: ArrayBuffer | ArrayBufferView };
+}
+
+/**
+ * Sets the places of the WebAssembly modules, for bundlers that do not copy them beside the package's files. Programs that are loaded later
+ * use it.
+ */
+export function configure(settings?: Settings): void;
 
 export interface ValueInfo {
   name?: string;
@@ -177,11 +199,11 @@ export class Module {
   /** The description of a method in the program; `forward` by default. */
   meta(method?: string): MethodMeta;
   /** Runs `forward`: inputs are by name in an object, or in order in an array. */
-  forward(inputs?: Input, options?: RunOptions): Promise<Output>;
+  forward<Result extends Output = Output>(inputs?: Input, options?: RunOptions): Promise<Result>;
   /** Runs a method. */
-  run(method: string, inputs?: Input, options?: RunOptions): Promise<Output>;
+  run<Result extends Output = Output>(method: string, inputs?: Input, options?: RunOptions): Promise<Result>;
   /** Runs a method several times, 10 by default, and returns the mean time of each step. Clocks of pages are coarse. */
-  profile(method?: string, inputs?: Input, options?: { runs?: number }): Promise<StepTime[]>;
+  profile(method?: string, inputs?: Input, options?: { runs?: number; signal?: AbortSignal }): Promise<StepTime[]>;
   /** Frees the memory. Using the module later is an error. */
   dispose(): void;
   [Symbol.dispose](): void;
@@ -383,11 +405,11 @@ export interface Session {
   /** The number of its tokens. */
   position(): Promise<number>;
   /** Adds a prompt, a text or tokens, and answers it. */
-  generate(prompt?: string | ArrayLike<number>, options?: GenerateOptions): Answer;
+  generate(prompt?: string | ArrayLike<number | bigint>, options?: GenerateOptions): Answer;
   /** Answers a conversation by the model's chat template. The session reads only the messages that it does not have. */
   chat(messages: readonly Message[], options?: ChatOptions): Answer;
   /** Reads tokens, and returns the logits of the next one. */
-  prefill(tokens: ArrayLike<number>): Promise<Float32Array>;
+  prefill(tokens: ArrayLike<number | bigint>, options?: { signal?: AbortSignal }): Promise<Float32Array>;
   /** Removes all tokens. A session whose last call failed can then be used again. */
   reset(): Promise<void>;
   /** Removes all but the first `position` tokens. */
@@ -409,7 +431,7 @@ export class LanguageModel {
   /** The tokens of a text, with those that begin and end it unless `special` is false. */
   encode(text: string, options?: { special?: boolean }): Promise<Uint32Array>;
   /** The text of tokens, without special ones unless `special` is true. */
-  decode(tokens: ArrayLike<number>, options?: { special?: boolean }): Promise<string>;
+  decode(tokens: ArrayLike<number | bigint>, options?: { special?: boolean }): Promise<string>;
   /** The text of messages by the chat template. It contains the special tokens, so encode it with `special` false. */
   chatPrompt(
     messages: readonly Message[],
@@ -431,7 +453,7 @@ export class Tokenizer {
   ): Promise<Tokenizer>;
   readonly vocabularySize: number;
   encode(text: string, options?: { special?: boolean }): Uint32Array;
-  decode(tokens: ArrayLike<number>, options?: { special?: boolean }): string;
+  decode(tokens: ArrayLike<number | bigint>, options?: { special?: boolean }): string;
   dispose(): void;
   [Symbol.dispose](): void;
 }

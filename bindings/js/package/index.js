@@ -6,3 +6,4 @@ export { LanguageModel } from './lib/language-model.js';
 export { Module } from './lib/module.js';
 export { Tensor } from './lib/tensor.js';
 export { Tokenizer } from './lib/tokenizer.js';
+export { configure } from './lib/wasm.js';

@@ -1,16 +1,17 @@
 // The public interface in Node.js.
 
 import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
 import { createReadStream, openAsBlob } from 'node:fs';
-import { readFile } from 'node:fs/promises';
+import { cp, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:http';
-import { availableParallelism } from 'node:os';
+import { availableParallelism, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { pathToFileURL } from 'node:url';
-import { inspect } from 'node:util';
+import { inspect, promisify } from 'node:util';
 
-import { near, recordedBits, refusal, root, rushlight } from './support.js';
+import { near, packageFolder, recordedBits, refusal, root, rushlight } from './support.js';
 
 const { compile, LanguageModel, Module, RushlightError, Tensor, Tokenizer } = rushlight;
 const file = name => join(root, name);
@@ -290,5 +291,84 @@ test('a load and a compilation can be aborted', async () => {
     }
     const module = await Module.load(DIGITS, { worker, signal: new AbortController().signal });
     module.dispose();
+  }
+});
+
+for (const worker of [false, true]) {
+  test(`a call and a profile can be aborted, worker: ${worker}`, async () => {
+    const module = await Module.load(DIGITS, { worker });
+    const [{ image }] = await digits();
+    const controller = new AbortController();
+    for (const signal of [AbortSignal.abort(), controller.signal]) {
+      const calls = [refusal(module.forward([image], { signal })), refusal(module.profile('forward', [image], { signal, runs: 2 }))];
+      if (worker || module.variant === 'native' || signal.aborted) {
+        controller.abort('enough');
+        for (const error of await Promise.all(calls)) {
+          assert.match(error.message, /was aborted/);
+        }
+      }
+      // WebAssembly on this thread is done before anybody could abort it.
+      await Promise.allSettled(calls);
+      if (!worker && module.variant !== 'native') {
+        break;
+      }
+    }
+    // The module can be used again.
+    const again = await module.forward([image], { signal: new AbortController().signal });
+    assert.equal([again].flat()[0].data.length, 10);
+    module.dispose();
+  });
+}
+
+test('narrower integers are converted for inputs of int64', async () => {
+  const module = await Module.load(file('tests/corpus/1.5.1/embedding.pte'));
+  const [{ dtype, shape }] = module.meta().inputs;
+  assert.equal(dtype, 'int64');
+  const count = shape.reduce((a, b) => a * b, 1);
+  const tokens = Array.from({ length: count }, (_, at) => at % 3);
+  const [expected] = [await module.forward([BigInt64Array.from(tokens, BigInt)])].flat();
+  for (const type of [Uint32Array, Int32Array, Uint8Array]) {
+    const [output] = [await module.forward([type.from(tokens)])].flat();
+    assert.deepEqual([...output.data], [...expected.data]);
+  }
+  module.dispose();
+});
+
+test('the WebAssembly modules may be elsewhere', async () => {
+  const { configure } = rushlight;
+  const folder = await mkdtemp(join(tmpdir(), 'rushlight-wasm-'));
+  try {
+    await cp(join(packageFolder, 'wasm'), folder, { recursive: true });
+    // A thread of its own: modules that this one has compiled are kept.
+    const run = async settings => {
+      const script = `
+        const { configure, Module } = await import(${JSON.stringify(pathToFileURL(join(packageFolder, 'index.js')).href)});
+        const { readFile } = await import('node:fs/promises');
+        const bytes = async name => readFile(${JSON.stringify(folder)} + '/' + name);
+        configure(${settings});
+        for (const worker of [false, true]) {
+          const module = await Module.load(${JSON.stringify(DIGITS)}, { engine: 'wasm', worker }).catch(error => error);
+          console.log(module instanceof Error ? module.message : module.methods.join());
+          module.dispose?.();
+        }`;
+      const path = join(folder, 'script.mjs');
+      await writeFile(path, script);
+      const { stdout } = await promisify(execFile)(process.execPath, [path]);
+      return stdout.trim().split('\n');
+    };
+    const url = JSON.stringify(pathToFileURL(folder).href);
+    assert.deepEqual(await run(`{ wasmPaths: ${url} }`), ['forward', 'forward']);
+    const names = (await readdir(folder)).filter(name => /^run-.*\.wasm$/.test(name));
+    const binaries = names.map(name => `${JSON.stringify(name)}: await bytes(${JSON.stringify(name)})`);
+    const missing = JSON.stringify(`${pathToFileURL(folder).href}/none`);
+    assert.deepEqual(await run(`{ wasmPaths: ${missing}, wasmBinary: { ${binaries.join()} } }`), ['forward', 'forward']);
+    for (const message of (await run(`{ wasmPaths: ${missing} }`)).filter(line => line.includes('cannot load'))) {
+      assert.match(message, /none\/run-.*\.wasm/);
+    }
+    for (const settings of [{ wasmPaths: 7 }, { wasmBinary: { 'run-simd.wasm': 'bytes' } }, { wasmPath: '/' }]) {
+      assert.throws(() => configure(settings), error => error instanceof RushlightError && error.expected !== null);
+    }
+  } finally {
+    await rm(folder, { recursive: true });
   }
 });

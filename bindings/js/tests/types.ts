@@ -1,12 +1,13 @@
 // Programs against `index.d.ts`: each line with an expected error has to have one.
 
-import { compile, LanguageModel, Module, RushlightError, Tensor, Tokenizer } from 'rushlight';
+import { compile, configure, LanguageModel, Module, RushlightError, Tensor, Tokenizer } from 'rushlight';
 
 const module: Module = await Module.load('model.pte', { engine: 'auto', cache: true, progress: ({ loaded }) => loaded.toFixed() });
 const image = Tensor.fromImage({ data: new Uint8ClampedArray(4), width: 1, height: 1 }, { normalize: 'imagenet' });
 const mask = Tensor.from([true, false], [2], 'bool');
-const { logits } = await module.forward({ image, mask, boxes: [new Float32Array(4)], scale: 0.5, none: null });
-const scores: Float32Array = (logits as Tensor).toFloat32();
+configure({ wasmPaths: '/modules/', wasmBinary: { 'run-simd.wasm': new Uint8Array(8) } });
+const { logits } = await module.forward<{ logits: Tensor }>({ image, mask, boxes: [new Float32Array(4)], scale: 0.5, none: null });
+const scores: Float32Array = logits.toFloat32();
 const program: Uint8Array = await compile(new ArrayBuffer(8), { quantize: 'int8', calibration: [[image], image] });
 const shape: number[] | undefined = module.meta('forward').inputs[0]?.shape;
 {
@@ -14,7 +15,7 @@ const shape: number[] | undefined = module.meta('forward').inputs[0]?.shape;
   scoped.dispose();
 }
 try {
-  await module.run('forward', [image], { transfer: true });
+  await module.run('forward', [image], { transfer: true, signal: AbortSignal.timeout(1000) });
 } catch (error) {
   if (error instanceof RushlightError) {
     const text: string | null = error.hint ?? error.expected;
@@ -30,9 +31,14 @@ try {
     console.log(text.length, answer.usage?.decodeMs.toFixed(), answer.tokens.at(-1)?.toFixed());
   }
   const tokens: Uint32Array = (await Tokenizer.load('tokenizer.json')).encode('Hi', { special: false });
-  console.log(tokens, (await module.profile())[0]?.milliseconds);
+  await session.prefill(BigInt64Array.from(tokens, BigInt), { signal: AbortSignal.timeout(1000) });
+  console.log(tokens, (await module.profile('forward', [], { signal: AbortSignal.timeout(1000) }))[0]?.milliseconds);
 }
 
+// @ts-expect-error: an output may be a number
+(await module.forward({ image })).toFloat32();
+// @ts-expect-error: no such setting
+configure({ wasmPath: '/modules/' });
 // @ts-expect-error: no such engine
 await Module.load('model.pte', { engine: 'webgpu' });
 // @ts-expect-error: no such option

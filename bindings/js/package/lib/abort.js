@@ -1,23 +1,23 @@
-// Ends loading early.
+// Ends long calls early.
 
 import { failure } from './errors.js';
 
-export function aborted(signal) {
-  return failure('InvalidState', 'loading was aborted', { cause: signal.reason });
+export function aborted(signal, what = 'loading') {
+  return failure('InvalidState', `${what} was aborted`, { cause: signal.reason });
 }
 
-/** Returns the result of `load`, or fails when the signal aborts. `drop` gets a result that comes later. */
-export function abortable(signal, load, drop = () => {}) {
+/** Returns the result of `act`, or fails when the signal aborts. `drop` gets a result that comes later. Errors name `what`. */
+export function abortable(signal, act, drop = () => {}, what = 'loading') {
   if (!signal) {
-    return load();
+    return act();
   }
   if (signal.aborted) {
-    return Promise.reject(aborted(signal));
+    return Promise.reject(aborted(signal, what));
   }
   return new Promise((resolve, reject) => {
-    const stop = () => reject(aborted(signal));
+    const stop = () => reject(aborted(signal, what));
     signal.addEventListener('abort', stop, { once: true });
     const settle = result => (signal.aborted ? drop(result) : resolve(result));
-    load().then(settle, reject).finally(() => signal.removeEventListener('abort', stop));
+    Promise.resolve(act()).then(settle, reject).finally(() => signal.removeEventListener('abort', stop));
   });
 }

@@ -11,7 +11,7 @@ import { encodeSample } from './signature.js';
 export async function compile(source, { worker = isPage, engine, progress, calibration = [], ...options } = {}) {
   const samples = calibration.map(sample => encodeSample(sample).map(plain));
   if (!(await needsWorker(worker, engine))) {
-    return abortable(options.signal, () => compileHere(source, { ...options, engine, samples, progress }));
+    return abortable(options.signal, () => compileHere(source, { ...options, engine, samples, progress }), undefined, 'compiling');
   }
   const given = { ...options, engine: 'wasm', samples, progress };
   const { remote, description: program } = await loadRemote('compile', source, given);

@@ -5,6 +5,7 @@ import { availableThreads, hasThreads, isNode, isPage, startWorker } from './env
 import { failure } from './errors.js';
 import { Library } from './library.js';
 import { Tensor } from './tensor.js';
+import { placeOf } from './wasm.js';
 
 /** Maximum number of instances that are kept for later programs, and their maximum memory, because memory never shrinks. */
 const MAX_IDLE = 2;
@@ -54,8 +55,10 @@ function canThread() {
 const compiled = new Map();
 const idle = { run: [], compile: [], llm: [] };
 
-async function load([glue, url]) {
-  const [{ bind }, module] = await Promise.all([glue(), compileFile(url())]);
+async function load([glue, url], name) {
+  const place = placeOf(`${name}.wasm`, url());
+  const compiling = place.bytes ? WebAssembly.compile(place.bytes) : compileFile(place.url);
+  const [{ bind }, module] = await Promise.all([glue(), compiling]);
   return { bind, module };
 }
 
@@ -72,7 +75,8 @@ async function compileFile(url) {
     const isTyped = response.headers.get('content-type')?.startsWith('application/wasm');
     return isTyped ? await WebAssembly.compileStreaming(response) : await WebAssembly.compile(await response.arrayBuffer());
   } catch (cause) {
-    throw failure('AccessFailed', `cannot load the WebAssembly module \`${url}\``, { got: cause.message, cause });
+    const hint = 'name its place with `configure({ wasmPaths })`';
+    throw failure('AccessFailed', `cannot load the WebAssembly module \`${url}\``, { got: cause.message, hint, cause });
   }
 }
 
@@ -92,7 +96,7 @@ export class Instance extends Library {
     }
     const key = `${kind}-${chosen}`;
     if (!compiled.has(key)) {
-      compiled.set(key, load(files[chosen]));
+      compiled.set(key, load(files[chosen], key));
     }
     try {
       const { bind, module } = await compiled.get(key);

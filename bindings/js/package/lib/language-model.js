@@ -1,6 +1,6 @@
 // Language models: sessions and answers.
 
-import { abortable } from './abort.js';
+import { abortable, aborted } from './abort.js';
 import { needsWorker } from './engine.js';
 import { isPage } from './environment.js';
 import { failure } from './errors.js';
@@ -55,7 +55,7 @@ export class LanguageModel {
   }
 
   decode(tokens, { special = false } = {}) {
-    return this.#ask('decode', Uint32Array.from(tokens), !special);
+    return this.#ask('decode', Uint32Array.from(tokens, Number), !special);
   }
 
   /** The text of messages by the chat template. It contains the special tokens, so encode it with `special` false. */
@@ -126,16 +126,29 @@ class Session {
   }
 
   /** Reads tokens, and returns the logits of the next one. */
-  prefill(tokens) {
+  async prefill(tokens, { signal } = {}) {
     this.#answer = null;
-    return this.#ask('prefill', this.#id, Uint32Array.from(tokens));
+    const all = Uint32Array.from(tokens, Number);
+    // An abort does not wait for a long prompt.
+    let at = 0;
+    for (;;) {
+      if (signal?.aborted) {
+        throw aborted(signal, 'reading the tokens');
+      }
+      const part = all.slice(at, signal ? at + this.#part : undefined);
+      const logits = await this.#ask('prefill', this.#id, part);
+      at += part.length;
+      if (at >= all.length) {
+        return logits;
+      }
+    }
   }
 
   /** Adds a prompt, a text or tokens, and answers it. */
   generate(prompt = [], options = {}) {
     return this.#respond(options, async () => {
       if (typeof prompt !== 'string') {
-        return Uint32Array.from(prompt);
+        return Uint32Array.from(prompt, Number);
       }
       return this.#model.encode(prompt, { special: (await this.position()) === 0 });
     });

@@ -68,19 +68,21 @@ export class Module {
   }
 
   /** Runs a method on inputs by name, or in order. */
-  async run(method = 'forward', inputs = [], { transfer = false } = {}) {
+  async run(method = 'forward', inputs = [], { transfer = false, signal } = {}) {
     const meta = this.meta(method);
     const { values, names } = flatten(meta, inputs);
-    return nest(meta, await this.#loaded().run(method, values, names, transfer));
+    const run = () => this.#loaded().run(method, values, names, transfer);
+    return nest(meta, await abortable(signal, run, undefined, `\`${method}\``));
   }
 
   /** Runs a method `runs` times, and returns the time of each step. */
-  async profile(method = 'forward', inputs = [], { runs = 10 } = {}) {
+  async profile(method = 'forward', inputs = [], { runs = 10, signal } = {}) {
     if (!Number.isInteger(runs) || runs < 1 || runs >= 2 ** 32) {
       throw failure('InvalidArgument', 'the number of runs is at least 1', { got: String(runs) });
     }
     const { values, names } = flatten(this.meta(method), inputs);
-    const steps = await this.#loaded().profile(method, values, names, runs);
+    const profile = () => this.#loaded().profile(method, values, names, runs);
+    const steps = await abortable(signal, profile, undefined, 'the profile');
     return steps.map(({ milliseconds, ...step }) => ({ ...step, milliseconds: milliseconds / runs }));
   }
 

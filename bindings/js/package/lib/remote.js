@@ -5,6 +5,7 @@ import { isNode, isShared, startWorker } from './environment.js';
 import { failure, RushlightError } from './errors.js';
 import { streamOf } from './source.js';
 import { Tensor } from './tensor.js';
+import { settings } from './wasm.js';
 
 // Bundlers find the file by these expressions.
 const makeWorker = isNode
@@ -86,7 +87,7 @@ export async function loadRemote(what, source, { progress, signal, ...options })
     }
     const data = await Promise.all((options.data ?? []).map(sent));
     const tokenizer = await sent(options.tokenizer);
-    const parameters = { source: await sent(source), options: { ...options, data, tokenizer } };
+    const parameters = { source: await sent(source), options: { ...options, data, tokenizer }, settings: settings() };
     const files = [parameters.source, tokenizer, ...data];
     const transfer = files.filter(one => globalThis.ReadableStream && one instanceof ReadableStream);
     const description = await remote.ask(what, parameters, { transfer, progress });

@@ -64,6 +64,9 @@ function encode(value, meta, at) {
   if (ArrayBuffer.isView(value)) {
     const shape = info?.kind === 'tensor' && !info.isDynamic ? info.shape : [value.length];
     const dtype = info?.kind === 'tensor' && fits(value, info.dtype) ? info.dtype : dtypeOf(value);
+    if (info?.kind === 'tensor' && info.dtype === 'int64' && isNarrow(value)) {
+      return { kind: 'tensor', value: new Tensor('int64', BigInt64Array.from(value, BigInt), shape) };
+    }
     return { kind: 'tensor', value: new Tensor(dtype, value, shape) };
   }
   if (value === null || value === undefined) {
@@ -89,6 +92,11 @@ function encode(value, meta, at) {
 function fits(array, dtype) {
   const holders = { bool: Uint8Array, bfloat16: Uint16Array, float16: Uint16Array };
   return Object.hasOwn(holders, dtype) && array instanceof holders[dtype] && dtypeOf(array) !== 'float16';
+}
+
+/** True if int64 holds every element of an array, as it does of the tokens that `encode` returns. */
+function isNarrow(array) {
+  return [Int8Array, Int16Array, Int32Array, Uint8Array, Uint16Array, Uint32Array].some(type => array instanceof type);
 }
 
 /** The outputs of a call in the containers of the exported function, or in an array without a signature. */

@@ -36,7 +36,7 @@ export class Tokenizer {
 
   /** The text of tokens, without special ones unless `special` is true. */
   decode(tokens, { special = false } = {}) {
-    return this.#instance.call(() => this.#handle.decode(Uint32Array.from(tokens), !special));
+    return this.#instance.call(() => this.#handle.decode(Uint32Array.from(tokens, Number), !special));
   }
 
   dispose() {

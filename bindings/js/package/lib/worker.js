@@ -6,6 +6,7 @@ import { fieldsOf } from './errors.js';
 import { Llm } from './llm.js';
 import { Program } from './program.js';
 import { Tensor } from './tensor.js';
+import { configure } from './wasm.js';
 
 let program = null;
 let llm = null;
@@ -54,6 +55,9 @@ const { post, receive } = await parent();
 
 receive(async ({ id, what, parameters }) => {
   try {
+    if (parameters.settings) {
+      configure(parameters.settings);
+    }
     const { result, transfer = [] } = await answers[what](parameters, progress => post({ id, progress }));
     post({ id, result }, transfer);
   } catch (error) {
