@@ -21,7 +21,7 @@ use crate::kv_cache::KvCache;
 #[cfg(feature = "llm")]
 use crate::language_model;
 use crate::module::Module;
-#[cfg(feature = "backends")]
+#[cfg(feature = "_backends")]
 use crate::quantize::{Quantization, QuantizationReport};
 use crate::source::{check_exported, open_exported};
 use crate::tokenizer::{ProgramTokenizer, TokenizerFiles};
@@ -35,7 +35,7 @@ pub struct Compiler {
     tokenizer: ProgramTokenizer,
     /// Backends in the order of priority. An invalid one is an error of the compilation.
     backends: Vec<Result<BackendChoice, Error>>,
-    #[cfg(feature = "backends")]
+    #[cfg(feature = "_backends")]
     quantization: Option<Quantization>,
     kv_cache: KvCache,
     options: CompileOptions,
@@ -52,7 +52,7 @@ enum MethodSource {
 pub struct CompiledProgram {
     compiled: Compiled,
     inputs: InputFiles,
-    #[cfg(feature = "backends")]
+    #[cfg(feature = "_backends")]
     quantization: Option<QuantizationReport>,
 }
 
@@ -141,7 +141,7 @@ impl Compiler {
     /// [quantizer](rushlight_compiler::partition::Backend::quantizer) decides how; by default the CPU backend. Backends with
     /// integer kernels run the layers in integers. Without such a backend weights are smaller, and the runtime's operators
     /// dequantize them at each call.
-    #[cfg(feature = "backends")]
+    #[cfg(feature = "_backends")]
     #[must_use]
     pub fn quantize(mut self, quantization: Quantization) -> Self {
         self.quantization = Some(quantization);
@@ -243,11 +243,11 @@ impl Compiler {
             Some(decoder) => decoder,
             None => import_pt2(&programs, self.options.import)?,
         };
-        #[cfg(feature = "backends")]
+        #[cfg(feature = "_backends")]
         if let (Some(path), Some(quantization)) = (&language_model, &self.quantization) {
             quantization.check_language_model(path)?;
         }
-        #[cfg(feature = "backends")]
+        #[cfg(feature = "_backends")]
         let quantization = self
             .quantization
             .map(|quantization| {
@@ -265,7 +265,7 @@ impl Compiler {
         let program = CompiledProgram {
             compiled: compile(model, &self.options)?,
             inputs,
-            #[cfg(feature = "backends")]
+            #[cfg(feature = "_backends")]
             quantization,
         };
         // A program that cannot be loaded is easiest to explain here.
@@ -324,7 +324,7 @@ impl CompiledProgram {
             Code::Internal | Code::InvalidState | Code::InvalidProgram | Code::InvalidExternalData => true,
             Code::DelegateInvalidCompatibility | Code::DelegateInvalidHandle => true,
             // Weights are missing; or a backend is, unless all backends are there.
-            #[cfg(feature = "backends")]
+            #[cfg(feature = "_backends")]
             Code::NotFound => {
                 let mut delegates = self.compiled.program.methods.iter().flat_map(|plan| &plan.delegates);
                 delegates.all(|delegate| backends::runs_backend(&delegate.id))
@@ -339,7 +339,7 @@ impl CompiledProgram {
     }
 
     /// Returns the report of the quantization, if there was one.
-    #[cfg(feature = "backends")]
+    #[cfg(feature = "_backends")]
     pub fn quantization(&self) -> Option<&QuantizationReport> {
         self.quantization.as_ref()
     }

@@ -241,7 +241,7 @@ fn delegate_error(result: Error, plan: &Plan<'_>, index: usize) -> Error {
 }
 
 /// The origin of a delegate's step.
-#[cfg(feature = "backends")]
+#[cfg(feature = "_backends")]
 pub(crate) struct StepOrigin {
     pub step: crate::backends::StepInfo,
     /// The operator, the module and the line of the source in the debug map.
@@ -251,7 +251,7 @@ pub(crate) struct StepOrigin {
 }
 
 /// Adds the place in the model to an error in a step of a delegate.
-#[cfg(feature = "backends")]
+#[cfg(feature = "_backends")]
 pub(crate) fn explain_step(result: Error, error: &runtime::Error, step: u32, origin: &StepOrigin) -> Error {
     let argument = origin.step.indices.filter(|_| matches!(error.detail, Detail::Index { .. }));
     let argument = argument.map_or_else(String::new, |argument| format!("`{argument}` of "));

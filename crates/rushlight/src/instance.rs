@@ -15,7 +15,7 @@ use rushlight_runtime::{
 
 use crate::clock::Timed;
 use crate::error::Error;
-#[cfg(feature = "backends")]
+#[cfg(feature = "_backends")]
 use crate::explain::{StepOrigin, explain_step};
 use crate::explain::{explain, explain_inputs};
 use crate::meta::{MethodMeta, TensorInfo, ValueInfo};
@@ -76,7 +76,7 @@ impl Shown {
         let parsed = program.parsed();
         let Some(plan) = parsed.method_named(method) else { return (*error).into() };
         let result = explain(&plan);
-        #[cfg(feature = "backends")]
+        #[cfg(feature = "_backends")]
         if let (Some(step), Some(instruction)) = (error.site.step, error.site.instruction)
             && let Some(origin) = self.step(&parsed, &plan, instruction as usize, step as usize)
         {
@@ -86,7 +86,7 @@ impl Shown {
     }
 
     /// Returns the origin of a step of a delegate.
-    #[cfg(feature = "backends")]
+    #[cfg(feature = "_backends")]
     fn step(&self, program: &pte::Program<'_>, plan: &Plan<'_>, instruction: usize, step: usize) -> Option<StepOrigin> {
         let Some(pte::Instruction::Delegate { delegate, .. }) = plan.instruction(instruction) else { return None };
         let delegate = plan.delegate(delegate as usize)?;

@@ -174,12 +174,16 @@
 //! |---|---|
 //! | none | [`runtime`], [`kernels`]: `no_std`, no allocator; `Program` and `Method` run programs from static memory with the operators of `kernels::PORTABLE`: see `examples/cortex-m` |
 //! | `std` | [`Module`]: files, mapping, owned tensors, explained errors |
-//! | `cpu` | the CPU backend's kernels, with threads |
-//! | `pt2`, `cpu-compile` | [`Compiler`] of `.pt2` files, quantization; compiling for the CPU backend |
-//! | `lower` | portable programs are compiled for the machine when they are loaded |
+//! | `cpu` | the CPU backend: runs what was compiled for it, with threads and vector instructions |
+//! | `lower` | portable programs are compiled for the machine when they are loaded; implies `cpu` and `cpu-compile` |
+//! | `compile` | [`compiler`] and [`graph`](crate::graph): backends and passes of one's own |
+//! | `cpu-compile` | compiling for the CPU backend |
+//! | `pt2` | [`Compiler`] of `.pt2` files; with `cpu`, quantization |
 //! | `llm` | [`Compiler::language_model`] |
 //!
-//! All are on by default. With `default-features = false, features = ["std"]` the crate has 6 dependencies in place of 29.
+//! All are on by default. With `default-features = false, features = ["std"]` the crate has 6 dependencies in place of 32. Without
+//! `lower`, a portable program runs on the reference operators. The first one with much work is reported on standard error, once in a
+//! process.
 #![cfg_attr(not(feature = "std"), no_std)]
 
 #[cfg(feature = "compile")]
@@ -187,7 +191,7 @@
 mod atomic;
 #[cfg(feature = "std")]
 mod backend_options;
-#[cfg(any(feature = "compile", feature = "backends"))]
+#[cfg(any(feature = "compile", feature = "_backends"))]
 mod backends;
 #[cfg(feature = "std")]
 mod batch;
@@ -225,9 +229,9 @@ pub mod options;
 mod outputs;
 #[cfg(feature = "std")]
 mod panic;
-#[cfg(feature = "backends")]
+#[cfg(feature = "_backends")]
 mod portability;
-#[cfg(all(feature = "pt2", feature = "backends"))]
+#[cfg(all(feature = "pt2", feature = "_backends"))]
 mod quantize;
 #[cfg(feature = "std")]
 mod session;
@@ -237,18 +241,20 @@ mod source;
 mod tensor;
 #[cfg(feature = "pt2")]
 mod tokenizer;
+#[cfg(feature = "std")]
+mod work;
 
 #[cfg(feature = "compile")]
 pub use atomic::{InputFiles, write_file};
-#[cfg(all(feature = "backends", any(feature = "cpu", feature = "cpu-compile")))]
+#[cfg(all(feature = "_backends", any(feature = "cpu", feature = "cpu-compile")))]
 pub use backends::chosen_isa;
 #[cfg(feature = "lower")]
 pub use backends::program_backends;
 #[cfg(feature = "compile")]
 pub use backends::{BackendChoice, BackendSpec};
-#[cfg(any(feature = "compile", feature = "backends"))]
+#[cfg(any(feature = "compile", feature = "_backends"))]
 pub use backends::{BackendInfo, backends};
-#[cfg(feature = "backends")]
+#[cfg(feature = "_backends")]
 pub use backends::{default_threads, runs_backend};
 #[cfg(feature = "std")]
 pub use batch::{BatchCall, MethodBatch};
@@ -277,16 +283,16 @@ pub use module::{Call, DeviceLimits, Module, ModuleBuilder, reference_operators}
 pub use outputs::OutputMut;
 #[cfg(feature = "std")]
 pub use panic::{panic_error, panic_message};
-#[cfg(feature = "backends")]
+#[cfg(feature = "_backends")]
 pub use portability::Portability;
-#[cfg(all(feature = "pt2", feature = "backends"))]
+#[cfg(all(feature = "pt2", feature = "_backends"))]
 pub use quantize::{
     Decibels, Inputs, LOW_SNR, LayerReport, Observer, OutputReport, Quantization, QuantizationProposal,
     QuantizationReport, Rounding, Scheme,
 };
 #[cfg(feature = "llm")]
 pub use rushlight_decoders::{Options as LanguageModelOptions, Output as LanguageModelOutput};
-#[cfg(feature = "backends")]
+#[cfg(feature = "_backends")]
 pub use rushlight_engine::Isa;
 #[cfg(feature = "std")]
 pub use rushlight_format::signature::{Key, Parameter, RecordKind, Signature, Structure};

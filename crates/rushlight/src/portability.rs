@@ -1,9 +1,9 @@
-//! Estimates from a program's plan if lowering pays. The compiler is not needed.
+//! The targets that a program was compiled for. The compiler is not needed.
 
-use rushlight_format::pte::{Instruction, Plan, ValueSpec};
-use rushlight_format::{Program, Vector};
+use rushlight_format::Program;
 
 use crate::backends::runs_backend;
+use crate::work::{WORTHWHILE, work};
 
 /// Targets that a program was compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,42 +37,4 @@ impl Portability {
             false => Self::Portable,
         }
     }
-}
-
-/// Minimum number of operations of one execution for which lowering pays. The reference operators take about a
-/// nanosecond for each operation, and lowering takes some milliseconds. It pays off after some dozens of executions.
-pub(crate) const WORTHWHILE: u64 = 1 << 17;
-
-/// Estimates the operations of one execution of every method, at the upper bounds of the sizes. Stops counting once the
-/// result is [`WORTHWHILE`]. The body of a loop counts once.
-pub(crate) fn work(program: &Program<'_>) -> u64 {
-    let mut work = 0u64;
-    for plan in program.methods() {
-        for instruction in plan.instructions() {
-            let Instruction::Kernel { operator, args } = instruction else { continue };
-            let is_matmul = plan.operator(operator as usize).is_some_and(|operator| is_matmul(operator.name));
-            work = work.saturating_add(call(&plan, args, is_matmul));
-            if work >= WORTHWHILE {
-                return work;
-            }
-        }
-    }
-    work
-}
-
-fn is_matmul(name: &str) -> bool {
-    matches!(name, "aten::convolution" | "aten::mm" | "aten::addmm" | "aten::bmm" | "aten::linear")
-}
-
-/// Estimates the operations of a call: the elements of its largest tensor. For a matmul or a convolution it is the
-/// square root of the product of its three tensors' sizes.
-fn call(plan: &Plan<'_>, args: Vector<'_, u32>, is_matmul: bool) -> u64 {
-    let (mut largest, mut product) = (0u64, 1f64);
-    for value in args.iter().collect::<std::collections::BTreeSet<_>>() {
-        let ValueSpec::Tensor(spec) = plan.value(value as usize) else { continue };
-        let elements = spec.nbytes / spec.scalar_type.size().max(1);
-        largest = largest.max(elements as u64);
-        product *= (elements as f64).max(1.0);
-    }
-    if is_matmul { largest.max(product.sqrt() as u64) } else { largest }
 }

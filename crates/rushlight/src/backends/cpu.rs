@@ -5,12 +5,12 @@ use rushlight_compiler::partition;
 #[cfg(feature = "cpu-compile")]
 use rushlight_cpu_compile::{Cpu, Keys};
 
-#[cfg(all(feature = "pt2", feature = "backends", feature = "cpu-compile"))]
+#[cfg(all(feature = "pt2", feature = "_backends", feature = "cpu-compile"))]
 use super::Calibrating;
 #[cfg(feature = "cpu-compile")]
 use super::Destination;
 use super::{BackendInfo, Halves};
-#[cfg(feature = "backends")]
+#[cfg(feature = "_backends")]
 pub use engine::chosen_isa;
 
 pub(super) const CPU: BackendInfo = BackendInfo {
@@ -23,11 +23,11 @@ pub(super) const CPU: BackendInfo = BackendInfo {
         compile: None,
         #[cfg(feature = "cpu")]
         run: Some(run::HALF),
-        #[cfg(all(feature = "backends", not(feature = "cpu")))]
+        #[cfg(all(feature = "_backends", not(feature = "cpu")))]
         run: None,
-        #[cfg(all(feature = "pt2", feature = "backends", feature = "cpu-compile"))]
+        #[cfg(all(feature = "pt2", feature = "_backends", feature = "cpu-compile"))]
         calibrating: Some(Calibrating { rough, engine: engine::of }),
-        #[cfg(all(feature = "pt2", feature = "backends", not(feature = "cpu-compile")))]
+        #[cfg(all(feature = "pt2", feature = "_backends", not(feature = "cpu-compile")))]
         calibrating: None,
     }),
 };
@@ -39,12 +39,12 @@ fn compile(destination: &Destination) -> Box<dyn partition::Backend> {
 }
 
 /// Only where processors multiply pairs of bf16 is it faster.
-#[cfg(all(feature = "pt2", feature = "backends", feature = "cpu-compile"))]
+#[cfg(all(feature = "pt2", feature = "_backends", feature = "cpu-compile"))]
 fn rough(engine: &rushlight_engine::Engine) -> &'static [(&'static str, &'static str)] {
     if engine.supports_bf16() { &[("precision", "bf16")] } else { &[] }
 }
 
-#[cfg(feature = "backends")]
+#[cfg(feature = "_backends")]
 mod engine {
     use std::sync::Arc;
 

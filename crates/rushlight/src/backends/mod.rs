@@ -5,43 +5,43 @@
 //! An entry has the name, the documentation and both halves of a backend. Text such as `cpu:precision=bf16` is parsed in one place
 //! (`spec.rs`), for the command line, Python and Rust, at compile time and for lowering at load.
 
-#[cfg(any(feature = "lower", all(feature = "pt2", feature = "backends")))]
+#[cfg(any(feature = "lower", all(feature = "pt2", feature = "_backends")))]
 mod blobs;
 #[cfg(any(feature = "cpu", feature = "cpu-compile"))]
 mod cpu;
-#[cfg(feature = "backends")]
+#[cfg(feature = "_backends")]
 mod host;
 #[cfg(feature = "compile")]
 mod spec;
 
-#[cfg(feature = "backends")]
+#[cfg(feature = "_backends")]
 use std::collections::HashMap;
 #[cfg(feature = "compile")]
 use std::num::NonZeroUsize;
-#[cfg(feature = "backends")]
+#[cfg(feature = "_backends")]
 use std::sync::Arc;
 
 #[cfg(feature = "lower")]
 use rushlight_compiler::front::payload::IMPORTERS;
 #[cfg(feature = "compile")]
 use rushlight_compiler::partition::{Backend, OptionSpec, PORTABLE};
-#[cfg(all(feature = "pt2", feature = "backends"))]
+#[cfg(all(feature = "pt2", feature = "_backends"))]
 use rushlight_engine::Engine;
-#[cfg(feature = "backends")]
+#[cfg(feature = "_backends")]
 use rushlight_runtime::OptionSpec as RunOption;
 
-#[cfg(feature = "backends")]
+#[cfg(feature = "_backends")]
 use crate::backend_options::Declared;
-#[cfg(any(feature = "backends", feature = "pt2"))]
+#[cfg(any(feature = "_backends", feature = "pt2"))]
 use crate::error::Error;
 
-#[cfg(any(feature = "lower", all(feature = "pt2", feature = "backends")))]
+#[cfg(any(feature = "lower", all(feature = "pt2", feature = "_backends")))]
 pub(crate) use blobs::shared_blobs;
-#[cfg(all(feature = "backends", any(feature = "cpu", feature = "cpu-compile")))]
+#[cfg(all(feature = "_backends", any(feature = "cpu", feature = "cpu-compile")))]
 pub use cpu::chosen_isa;
-#[cfg(feature = "backends")]
+#[cfg(feature = "_backends")]
 pub(crate) use host::Host;
-#[cfg(feature = "backends")]
+#[cfg(feature = "_backends")]
 pub use host::default_threads;
 #[cfg(feature = "compile")]
 pub use spec::{BackendChoice, BackendSpec};
@@ -60,14 +60,14 @@ struct Halves {
     #[cfg(feature = "compile")]
     compile: Option<fn(&Destination) -> Box<dyn Backend>>,
     /// `None` if this build does not have it.
-    #[cfg(feature = "backends")]
+    #[cfg(feature = "_backends")]
     run: Option<RunHalf>,
-    #[cfg(all(feature = "pt2", feature = "backends"))]
+    #[cfg(all(feature = "pt2", feature = "_backends"))]
     calibrating: Option<Calibrating>,
 }
 
 /// The constructor of a run-time half, and data that is known without it.
-#[cfg(feature = "backends")]
+#[cfg(feature = "_backends")]
 struct RunHalf {
     /// The backend's name in programs.
     id: &'static str,
@@ -80,15 +80,15 @@ struct RunHalf {
 }
 
 /// Named data of lowered programs, by key. It stays in memory, and run-time halves use it in place.
-#[cfg(feature = "backends")]
+#[cfg(feature = "_backends")]
 pub(crate) type Blobs = HashMap<String, Arc<dyn AsRef<[u8]> + Send + Sync>>;
 
 /// A run-time half.
-#[cfg(feature = "backends")]
+#[cfg(feature = "_backends")]
 pub(crate) type Running = Box<dyn rushlight_runtime::Backend + Send>;
 
 /// A step of a payload, as errors show it.
-#[cfg(feature = "backends")]
+#[cfg(feature = "_backends")]
 pub(crate) struct StepInfo {
     pub kind: &'static str,
     /// The name of the value that it computes.
@@ -112,7 +112,7 @@ pub(crate) struct Destination {
 }
 
 /// The functions by which a backend runs the programs of a calibration.
-#[cfg(all(feature = "pt2", feature = "backends"))]
+#[cfg(all(feature = "pt2", feature = "_backends"))]
 pub(crate) struct Calibrating {
     /// Returns options with which calibration runs faster on this host, at a lower precision.
     pub rough: fn(&Engine) -> &'static [(&'static str, &'static str)],
@@ -144,7 +144,7 @@ impl BackendInfo {
     }
 
     /// Its name in programs, such as `RushlightCpu`. `None` for the runtime's operators, and if this build lacks the run-time half.
-    #[cfg(feature = "backends")]
+    #[cfg(feature = "_backends")]
     pub fn id(&self) -> Option<&'static str> {
         Some(self.halves.as_ref()?.run.as_ref()?.id)
     }
@@ -173,7 +173,7 @@ impl BackendInfo {
     }
 
     /// The run-time half; `None` for the runtime's operators.
-    #[cfg(all(feature = "pt2", feature = "backends"))]
+    #[cfg(all(feature = "pt2", feature = "_backends"))]
     pub(crate) fn run(&self, host: &Host, blobs: &Arc<Blobs>) -> Result<Option<Running>, Error> {
         let run = self.halves.as_ref().and_then(|halves| halves.run.as_ref());
         run.map(|run| (run.make)(host, blobs)).transpose()
@@ -202,19 +202,19 @@ pub(crate) fn compiling() -> impl Iterator<Item = &'static BackendInfo> {
 }
 
 /// The backend that runs the programs of calibrations, and its functions for that.
-#[cfg(all(feature = "pt2", feature = "backends"))]
+#[cfg(all(feature = "pt2", feature = "_backends"))]
 pub(crate) fn calibrating() -> Option<(&'static BackendInfo, &'static Calibrating)> {
     TABLE.iter().find_map(|backend| Some((backend, backend.halves.as_ref()?.calibrating.as_ref()?)))
 }
 
 /// The backends that this build runs, with their run-time halves.
-#[cfg(feature = "backends")]
+#[cfg(feature = "_backends")]
 fn run_halves() -> impl Iterator<Item = (&'static BackendInfo, &'static RunHalf)> + Clone {
     TABLE.iter().filter_map(|backend| Some((backend, backend.halves.as_ref()?.run.as_ref()?)))
 }
 
 /// The backend with an id, and its run-time half.
-#[cfg(feature = "backends")]
+#[cfg(feature = "_backends")]
 fn with_id(id: &str) -> Option<(&'static BackendInfo, &'static RunHalf)> {
     run_halves().find(|(_, half)| half.id == id)
 }
@@ -226,7 +226,7 @@ pub(crate) fn name_of(id: &str) -> Option<&'static str> {
 }
 
 /// The options of run-time halves.
-#[cfg(feature = "backends")]
+#[cfg(feature = "_backends")]
 pub(crate) fn declared<'a>() -> impl Iterator<Item = Declared<'a>> + Clone {
     run_halves().map(|(backend, half)| Declared { name: backend.name, id: half.id, options: half.options })
 }
@@ -246,13 +246,13 @@ pub fn program_backends() -> impl Iterator<Item = &'static str> {
 }
 
 /// True if this build runs programs that were compiled for the backend with this id.
-#[cfg(feature = "backends")]
+#[cfg(feature = "_backends")]
 pub fn runs_backend(id: &str) -> bool {
     with_id(id).is_some()
 }
 
 /// The run-time halves of the backends that a method delegates to.
-#[cfg(feature = "backends")]
+#[cfg(feature = "_backends")]
 pub(crate) fn running(
     plan: Option<rushlight_format::pte::Plan<'_>>,
     host: &Host,
@@ -266,13 +266,13 @@ pub(crate) fn running(
 }
 
 /// The run-time half with this id, without the weights of a program.
-#[cfg(feature = "backends")]
+#[cfg(feature = "_backends")]
 pub(crate) fn run_half(id: &str, host: &Host) -> Option<Result<Running, Error>> {
     with_id(id).map(|(_, half)| (half.make)(host, &Arc::default()))
 }
 
 /// A step of a delegate's payload.
-#[cfg(feature = "backends")]
+#[cfg(feature = "_backends")]
 pub(crate) fn step(id: &str, payload: &[u8], step: usize) -> Option<StepInfo> {
     (with_id(id)?.1.step)(payload, step)
 }

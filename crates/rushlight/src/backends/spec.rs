@@ -67,7 +67,7 @@ impl BackendSpec {
     }
 
     /// A backend with the defaults of its options.
-    #[cfg(any(feature = "lower", all(feature = "pt2", feature = "backends")))]
+    #[cfg(any(feature = "lower", all(feature = "pt2", feature = "_backends")))]
     pub(crate) fn of(backend: &'static BackendInfo) -> Self {
         Self { backend, options: Vec::new() }
     }

@@ -33,8 +33,8 @@ use crate::atomic::unwritable;
 use crate::backends::{self, BackendSpec, Blobs, Destination, default_threads};
 use crate::clock::Stopwatch;
 use crate::error::Error;
-use crate::portability;
 use crate::source::{LoadMode, Shared};
+use crate::work;
 
 use cache::{Entry, Kept, Made};
 
@@ -385,7 +385,7 @@ fn check(program: &Program<'static>, setting: Setting<'_>) -> Result<bool, Error
             }
         }
     }
-    if *setting.lower == Lower::Auto && !translated && portability::work(&parsed) < portability::WORTHWHILE {
+    if *setting.lower == Lower::Auto && !translated && work::work(&parsed) < work::WORTHWHILE {
         return Err(left("it is so small that lowering takes longer than it saves"));
     }
     Ok(translated)

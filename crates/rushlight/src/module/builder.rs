@@ -89,7 +89,7 @@ impl ModuleBuilder {
 
     /// Sets the number of threads that a call may use, the caller's among them; 0 counts as 1. As many as the machine runs at once by
     /// default. Only payloads of backends use more than one.
-    #[cfg(feature = "backends")]
+    #[cfg(feature = "_backends")]
     #[must_use]
     pub fn threads(mut self, threads: usize) -> Self {
         self.host.threads = Some(threads.max(1));
@@ -160,6 +160,8 @@ impl ModuleBuilder {
         let bytes = unbundled(bytes)?;
         let parsed = Program::from_owned(bytes.clone());
         let program = parsed.map_err(|error| unreadable(Wanted::Program, &error, bytes.bytes(), path))?;
+        #[cfg(not(feature = "lower"))]
+        crate::work::say_if_slow(program.parsed(), !self.backends.is_empty());
         let (mut external, mut external_data, mut external_names) = (Vec::new(), Vec::new(), Vec::new());
         for data in self.external_data {
             let (bytes, path) = match data {

@@ -1,12 +1,12 @@
 //! The backends that come with this build, as far as a module needs them.
 
-#[cfg(feature = "backends")]
+#[cfg(feature = "_backends")]
 pub(super) use crate::backends::{Blobs, Host, declared, run_half, running};
-#[cfg(not(feature = "backends"))]
+#[cfg(not(feature = "_backends"))]
 pub(super) use none::{Blobs, Host, declared, run_half, running};
 
 /// A build without backends: a module has the caller's own.
-#[cfg(not(feature = "backends"))]
+#[cfg(not(feature = "_backends"))]
 mod none {
     use std::sync::Arc;
 

@@ -26,7 +26,7 @@ use crate::backend_options::{self, BackendOptions};
 use crate::error::Error;
 use crate::instance::MethodInstance;
 use crate::meta::MethodMeta;
-#[cfg(feature = "backends")]
+#[cfg(feature = "_backends")]
 use crate::portability::Portability;
 use crate::tensor::Tensor;
 
@@ -176,7 +176,7 @@ impl Module {
 
     /// Portability of the program: whether it would gain from being lowered, which a build without the feature
     /// `lower` cannot do.
-    #[cfg(feature = "backends")]
+    #[cfg(feature = "_backends")]
     pub fn portability(&self) -> Portability {
         let is_own = |id: &str| self.options.backends.iter().any(|own| own.id() == id);
         Portability::of(&self.program.parsed(), is_own)

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-#[cfg(feature = "backends")]
+#[cfg(feature = "_backends")]
 use rushlight_compiler::quantization::Scheme;
 #[cfg(feature = "llm")]
 use rushlight_decoders::{Options as LanguageModelOptions, Output};
@@ -15,7 +15,7 @@ use super::{Field, OptionError, OptionSpec, Options};
 use crate::compile::Compiler;
 use crate::error::Error;
 use crate::kv_cache::KvCache;
-#[cfg(feature = "backends")]
+#[cfg(feature = "_backends")]
 use crate::quantize::Quantization;
 use crate::tokenizer::ProgramTokenizer;
 
@@ -74,14 +74,14 @@ static TABLE: &[OptionSpec<CompilerOptions>] = &[
         "",
         "Treat buffers of the same name in several methods as one",
     ),
-    #[cfg(feature = "backends")]
+    #[cfg(feature = "_backends")]
     OptionSpec::new(
         "quantize",
         Field::Choice(|| Scheme::ALL.map(|scheme| scheme.name).to_vec(), |options| &mut options.quantize),
         "SCHEME",
         "Quantize layers; schemes that need a calibration use the inputs that the export recorded, if no others are given",
     ),
-    #[cfg(feature = "backends")]
+    #[cfg(feature = "_backends")]
     OptionSpec::new(
         "observer",
         Field::Choice(|| Observer::ALL.map(Observer::name).to_vec(), |options| &mut options.observer),
@@ -196,7 +196,7 @@ impl CompilerOptions {
     ///
     /// # Errors
     /// For values outside of the ranges, and for options that contradict each other.
-    #[cfg(feature = "backends")]
+    #[cfg(feature = "_backends")]
     pub fn apply_with(
         &self,
         compiler: Compiler,
@@ -251,9 +251,9 @@ impl CompilerOptions {
     /// # Errors
     /// The errors of `apply_with`.
     pub fn apply(&self, compiler: Compiler) -> Result<Compiler, Error> {
-        #[cfg(feature = "backends")]
+        #[cfg(feature = "_backends")]
         return self.apply_with(compiler, |quantization| quantization);
-        #[cfg(not(feature = "backends"))]
+        #[cfg(not(feature = "_backends"))]
         return self.apply_common(compiler);
     }
 

@@ -29,7 +29,7 @@ pub struct LoadOptions {
 }
 
 /// Maximum number of threads of the engine.
-#[cfg(feature = "backends")]
+#[cfg(feature = "_backends")]
 const MAX_THREADS: usize = rushlight_engine::MAX_THREADS;
 
 static TABLE: &[OptionSpec<LoadOptions>] = &[
@@ -45,7 +45,7 @@ static TABLE: &[OptionSpec<LoadOptions>] = &[
         "",
         "Let all methods use one set of planned buffers, sized for the largest, and share state in planned memory",
     ),
-    #[cfg(feature = "backends")]
+    #[cfg(feature = "_backends")]
     OptionSpec::new(
         "threads",
         Field::Limit(1, MAX_THREADS, |options| &mut options.threads),
@@ -110,7 +110,7 @@ impl LoadOptions {
         if let Some(mode) = &self.load_mode {
             builder = builder.mode(mode.parse::<LoadMode>()?);
         }
-        #[cfg(feature = "backends")]
+        #[cfg(feature = "_backends")]
         if let Some(threads) = self.threads {
             builder = builder.threads(threads);
         }

@@ -203,7 +203,7 @@ fn every_row_has_help_and_a_name_of_its_own() {
 }
 
 #[test]
-#[cfg(all(feature = "pt2", feature = "llm", feature = "backends"))]
+#[cfg(all(feature = "pt2", feature = "llm", feature = "_backends"))]
 fn options_of_compiling_are_applied_once_they_agree() {
     use crate::Compiler;
 

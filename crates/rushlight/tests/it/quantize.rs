@@ -1,5 +1,5 @@
 //! Quantization without PyTorch: the classifier of digits, and models that cannot be quantized.
-#![cfg(all(feature = "compile", feature = "backends"))]
+#![cfg(all(feature = "compile", feature = "_backends"))]
 
 use rushlight_graph::operators::aten;
 use std::fs;
