@@ -60,9 +60,8 @@ macro_rules! loading {
             fn adjust(name: &str, arg: Arg) -> Arg {
                 match name {
                     "lower" => arg.value_parser(lower),
-                    "threads" => arg.env("RUSHLIGHT_THREADS"),
+                    "threads" => arg.env("RUSHLIGHT_THREADS").short('t'),
                     "cache" => arg.value_parser(folder),
-                    "threads" => arg.short('t'),
                     _ => arg,
                 }
             }

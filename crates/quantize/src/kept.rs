@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use rushlight_compiler::pattern::{is_within, near};
-use rushlight_compiler::quantization::Layer;
+use rushlight_compiler::quantization::{Layer, Recurrent};
 use rushlight_graph::Model;
 use rushlight_graph::{Error, ErrorKind};
 
@@ -24,12 +24,20 @@ pub(super) fn modules(model: &Model) -> BTreeSet<String> {
 ///
 /// # Errors
 /// `Output` for a pattern that no name fits, with the names that are nearest to it.
-pub(super) fn check(modules: &BTreeSet<String>, model: &Model, patterns: &[String]) -> Result<Vec<String>, Error> {
+pub(super) fn check(
+    modules: &BTreeSet<String>,
+    model: &Model,
+    recurrent: &Recurrent,
+    patterns: &[String],
+) -> Result<Vec<String>, Error> {
     if patterns.is_empty() {
         return Ok(Vec::new());
     }
-    let layers = model.methods.values().flat_map(|graph| {
-        Layer::all(model, graph).into_iter().chain(Layer::embeddings(model, graph)).map(|layer| layer.name)
+    let layers = model.methods.iter().flat_map(|(method, graph)| {
+        Layer::all(model, method, graph, recurrent)
+            .into_iter()
+            .chain(Layer::embeddings(model, graph))
+            .map(|layer| layer.name)
     });
     let layers: BTreeSet<String> = layers.collect();
     let mut warnings = Vec::new();

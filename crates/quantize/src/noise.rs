@@ -64,6 +64,12 @@ impl Noise {
         }
     }
 
+    /// Accumulates the noise of another call of the layer.
+    pub fn merge(&mut self, other: &Self) {
+        self.signal += other.signal;
+        self.noise += other.noise;
+    }
+
     /// Signal to noise in dB; `None` without either.
     pub fn ratio(&self) -> Option<f64> {
         decibels(self.signal, self.noise)

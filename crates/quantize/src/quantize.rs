@@ -1,7 +1,7 @@
 //! Quantizes a model without PyTorch, with or without the inputs of a calibration.
 
 use rushlight_compiler::prepare_layers;
-use rushlight_compiler::quantization::Quantizer;
+use rushlight_compiler::quantization::{Quantizer, Recurrent};
 use rushlight_graph::{Error, ErrorKind, Model};
 
 use super::calibration::Calibration;
@@ -25,8 +25,9 @@ pub fn quantize(
     calibration: &mut dyn Calibration,
 ) -> Result<Report, Error> {
     let modules = kept::modules(model);
+    let recurrent = Recurrent::of(model);
     prepare_layers(model, &quantizer.composites(), &settings.progress)?;
-    let mut warnings = kept::check(&modules, model, &settings.keep)?;
+    let mut warnings = kept::check(&modules, model, &recurrent, &settings.keep)?;
     let methods: Vec<String> = model.methods.keys().cloned().collect();
     let count = |of| methods.iter().map(|method| calibration.samples(method, of)).sum();
     let (samples, examples): (usize, usize) = (count(Inputs::Calibration), count(Inputs::Example));
@@ -47,7 +48,7 @@ pub fn quantize(
     };
     let mut total = Deviation::default();
     for method in &methods {
-        let mut work = Work::new(model, method, quantizer, settings, calibration)?;
+        let mut work = Work::new(model, method, (quantizer, &recurrent), settings, calibration)?;
         if work.is_empty() {
             report.layers.extend(work.kept());
             continue;

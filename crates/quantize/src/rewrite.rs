@@ -10,8 +10,8 @@ use rustc_hash::FxHashMap;
 
 use rushlight_graph::operators::quantized_decomposed;
 use rushlight_graph::{
-    Arg, Builder, Bytes, Constant, ConstantData, Def, Expr, Model, Node, NodeId, TensorType, Type, ValueId, substitute,
-    substitute_outputs,
+    Arena, Arg, BlockId, Builder, Bytes, Constant, ConstantData, Def, Expr, Graph, Model, Node, NodeId, Schemas,
+    TensorType, Type, ValueId, substitute, substitute_outputs,
 };
 use rushlight_graph::{Error, ErrorKind};
 
@@ -89,48 +89,77 @@ pub(super) fn quantize(model: &mut Model, method: &str, decisions: &Decisions<'_
     let Model { methods, constants, schemas, .. } = model;
     let Some(graph) = methods.get_mut(method) else { return Ok(()) };
     let layers = decisions.sites.layers.iter().chain(decisions.tables);
-    let layers: FxHashMap<NodeId, &Layer> = layers.map(|layer| (layer.node, layer)).collect();
-    let mut copies = Copies::default();
-    let body = graph.body;
-    for id in std::mem::take(&mut graph.blocks[body].nodes) {
-        let origin = graph.nodes[id].origin;
-        let mut builder = Builder::new(graph, constants, schemas, body, origin);
-        let annotation = decisions.sites.annotations.get(id);
-        let mut inputs: FxHashMap<ValueId, ValueId> = FxHashMap::default();
-        for input in annotation.into_iter().flat_map(|annotation| &annotation.inputs) {
-            inputs.insert(input.0, copies.get(&mut builder, decisions, *input)?);
-        }
-        substitute(&mut builder.graph.nodes[id].args, &inputs);
-        substitute(&mut builder.graph.nodes[id].args, &copies.results);
-        if let Some(layer) = layers.get(&id) {
-            quantize_constants(&mut builder, layer, decisions)?;
-        }
-        builder.graph.blocks[body].nodes.push(id);
-        if let Some(result) = annotation.and_then(|annotation| output(builder.graph, id, annotation)) {
-            copies.get(&mut builder, decisions, result)?;
-        }
-    }
-    substitute_outputs(graph, &copies.results);
+    let layers = layers.map(|layer| (layer.node, layer)).collect();
+    let mut rewriter = Rewriter { constants, schemas, decisions, layers, weights: FxHashMap::default() };
+    let replaced = rewriter.block(graph, graph.body)?;
+    substitute_outputs(graph, &replaced);
     Ok(())
 }
 
-/// Replaces the weight and the bias of a layer.
-fn quantize_constants(builder: &mut Builder<'_>, layer: &Layer, decisions: &Decisions<'_>) -> Result<(), Error> {
-    let (rounded, spec) = decisions.weights(layer)?;
-    let weight = integers(builder, layer, rounded, spec.weight)?;
-    set(&mut builder.graph.nodes[layer.node], "weight", weight)?;
-    let corrected = decisions.biases.get(&layer.node).cloned();
-    let bias = match (spec.bias, corrected) {
-        (BiasSpec::Float, None) => None,
-        (_, Some(bias)) => Some(bias),
-        (BiasSpec::Int32, None) => bias_of(builder, layer)?,
-    };
-    let Some(bias) = bias else { return Ok(()) };
-    let bias = match spec.bias {
-        BiasSpec::Float => floats(builder, &bias_name(layer), &[bias.len() as i64], &bias)?,
-        BiasSpec::Int32 => quantized_bias(builder, layer, &bias, rounded, decisions)?,
-    };
-    set(&mut builder.graph.nodes[layer.node], "bias", bias)
+/// Rewrites the blocks of a method.
+struct Rewriter<'m, 'd> {
+    constants: &'m mut Arena<Constant>,
+    schemas: &'m Arc<Schemas>,
+    decisions: &'d Decisions<'d>,
+    layers: FxHashMap<NodeId, &'d Layer>,
+    /// Dequantized weights, by the float weights and the address of the integers' scales: calls of a layer share them.
+    weights: FxHashMap<(ValueId, *const f32), ValueId>,
+}
+
+impl Rewriter<'_, '_> {
+    /// Rewrites a block and the blocks in it. Returns the values that later readers use instead of others.
+    fn block(&mut self, graph: &mut Graph, block: BlockId) -> Result<FxHashMap<ValueId, ValueId>, Error> {
+        let (decisions, mut copies) = (self.decisions, Copies::default());
+        for id in std::mem::take(&mut graph.blocks[block].nodes) {
+            for inner in graph.nodes[id].blocks().collect::<Vec<_>>() {
+                self.block(graph, inner)?;
+            }
+            let origin = graph.nodes[id].origin;
+            let mut builder = Builder::new(graph, self.constants, self.schemas, block, origin);
+            let annotation = decisions.sites.annotations.get(id);
+            let mut inputs: FxHashMap<ValueId, ValueId> = FxHashMap::default();
+            for input in annotation.into_iter().flat_map(|annotation| &annotation.inputs) {
+                inputs.insert(input.0, copies.get(&mut builder, decisions, *input)?);
+            }
+            substitute(&mut builder.graph.nodes[id].args, &inputs);
+            substitute(&mut builder.graph.nodes[id].args, &copies.results);
+            if let Some(layer) = self.layers.get(&id).copied() {
+                self.constants_of(graph, layer)?;
+            }
+            graph.blocks[block].nodes.push(id);
+            if let Some(result) = annotation.and_then(|annotation| output(graph, id, annotation)) {
+                let mut builder = Builder::new(graph, self.constants, self.schemas, block, origin);
+                copies.get(&mut builder, decisions, result)?;
+            }
+        }
+        Ok(copies.results)
+    }
+
+    /// Replaces the weight and the bias of a layer. Nodes that dequantize them are in the body, so that a loop computes them once.
+    fn constants_of(&mut self, graph: &mut Graph, layer: &Layer) -> Result<(), Error> {
+        let (rounded, spec) = self.decisions.weights(layer)?;
+        let (body, origin) = (graph.body, graph.nodes[layer.node].origin);
+        let mut builder = Builder::new(graph, self.constants, self.schemas, body, origin);
+        let key = (layer.weight, rounded.scales.as_ptr());
+        let weight = match self.weights.get(&key) {
+            Some(weight) => *weight,
+            None => integers(&mut builder, layer, rounded, spec.weight)?,
+        };
+        self.weights.insert(key, weight);
+        set(&mut builder.graph.nodes[layer.node], "weight", weight)?;
+        let corrected = self.decisions.biases.get(&layer.node).cloned();
+        let bias = match (spec.bias, corrected) {
+            (BiasSpec::Float, None) => None,
+            (_, Some(bias)) => Some(bias),
+            (BiasSpec::Int32, None) => bias_of(&builder, layer)?,
+        };
+        let Some(bias) = bias else { return Ok(()) };
+        let bias = match spec.bias {
+            BiasSpec::Float => floats(&mut builder, &bias_name(layer), &[bias.len() as i64], &bias)?,
+            BiasSpec::Int32 => quantized_bias(&mut builder, layer, &bias, rounded, self.decisions)?,
+        };
+        set(&mut builder.graph.nodes[layer.node], "bias", bias)
+    }
 }
 
 fn bias_name(layer: &Layer) -> String {
@@ -176,12 +205,12 @@ fn quantized_bias(
     dequantize_by_channel(builder, integers, scales, 0, range)
 }
 
-/// Adds a second node for each layer, which computes in integers from the results of the float layers before it.
+/// Adds a second node for each layer that is [compared](Sites::compared), which computes in integers from the results of the float layers before it.
 /// Returns the results of each pair: first the float one, then the integer one.
 pub(super) fn add_twins(model: &mut Model, method: &str, decisions: &Decisions<'_>) -> Result<Vec<ValueId>, Error> {
     let Model { methods, constants, schemas, .. } = model;
     let Some(graph) = methods.get_mut(method) else { return Ok(Vec::new()) };
-    let layers: FxHashMap<NodeId, &Layer> = decisions.sites.layers.iter().map(|layer| (layer.node, layer)).collect();
+    let layers: FxHashMap<NodeId, &Layer> = decisions.sites.compared().map(|layer| (layer.node, layer)).collect();
     let mut pairs: FxHashMap<NodeId, [ValueId; 2]> = FxHashMap::default();
     let mut copies = Copies::default();
     let body = graph.body;
@@ -205,7 +234,7 @@ pub(super) fn add_twins(model: &mut Model, method: &str, decisions: &Decisions<'
             pairs.insert(id, [result, *twin]);
         }
     }
-    Ok(decisions.sites.layers.iter().filter_map(|layer| pairs.get(&layer.node)).flatten().copied().collect())
+    Ok(decisions.sites.compared().filter_map(|layer| pairs.get(&layer.node)).flatten().copied().collect())
 }
 
 fn set(node: &mut Node, param: &str, value: ValueId) -> Result<(), Error> {

@@ -1,8 +1,10 @@
 //! The quantized values of a method, and the sets of them that share a scale.
 
-use rushlight_compiler::quantization::{ActivationSpec, Annotation, Annotations, Layer, float_operands};
+use rushlight_compiler::quantization::{
+    ActivationScales, ActivationSpec, Annotation, Annotations, Layer, float_operands,
+};
 use rushlight_graph::{Def, Error, Graph, NodeId, ValueId};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// The sites of quantization in a method: what a backend's quantizer annotated, as values and scales.
 #[derive(Clone, Debug, Default)]
@@ -39,9 +41,16 @@ impl Sites {
     /// `Unsupported` for a quantization that the operators of PyTorch do not have.
     pub fn new(graph: &Graph, layers: Vec<Layer>, annotations: Annotations) -> Result<Self, Error> {
         let mut sites = Self { layers, ..Self::default() };
+        let body: FxHashSet<NodeId> = graph.blocks[graph.body].nodes.iter().copied().collect();
         for (id, annotation) in annotated(graph, &annotations) {
             for (value, spec) in annotation.inputs.iter().copied().chain(output(graph, id, annotation)) {
-                spec.check().map_err(|reason| {
+                let checked = match spec.scales {
+                    ActivationScales::Calibrated if !body.contains(&id) => {
+                        Err("scales from a calibration in a block of control flow".to_owned())
+                    }
+                    _ => spec.check(),
+                };
+                checked.map_err(|reason| {
                     let error = Error::unsupported(format!("the backend's quantizer asks for {reason}"));
                     graph.locate(error, id)
                 })?;
@@ -64,6 +73,12 @@ impl Sites {
     /// The number of the site of a value in a form.
     pub fn find(&self, value: ValueId, spec: &ActivationSpec) -> Option<usize> {
         self.of(value).find(|number| self.sites[*number].spec == *spec)
+    }
+
+    /// The quantized layers that are compared with their float originals: all but those in blocks of control flow, whose
+    /// results are no values of the method.
+    pub fn compared(&self) -> impl Iterator<Item = &Layer> {
+        self.layers.iter().filter(|layer| !layer.is_nested)
     }
 
     /// The number of the site of a layer's quantized input.
@@ -96,7 +111,9 @@ impl Sites {
             }
             site
         }
-        for (id, annotation) in annotated(graph, &self.annotations).filter(|(_, annotation)| annotation.shares_scale) {
+        for (id, annotation) in
+            annotated(graph, &self.annotations).into_iter().filter(|(_, annotation)| annotation.shares_scale)
+        {
             let result = graph.nodes[id].results.first();
             let pairs = annotation.inputs.iter().flat_map(|(operand, _)| self.of(*operand));
             for operand in pairs {
@@ -138,9 +155,10 @@ impl Sites {
 }
 
 /// The annotated nodes of a method, in order.
-fn annotated<'a>(graph: &'a Graph, annotations: &'a Annotations) -> impl Iterator<Item = (NodeId, &'a Annotation)> {
-    let nodes = graph.blocks[graph.body].nodes.iter();
-    nodes.filter_map(|id| Some((*id, annotations.get(*id)?)))
+fn annotated<'a>(graph: &'a Graph, annotations: &'a Annotations) -> Vec<(NodeId, &'a Annotation)> {
+    let mut annotated = Vec::new();
+    graph.for_each_node(graph.body, &mut |id| annotated.extend(annotations.get(id).map(|annotation| (id, annotation))));
+    annotated
 }
 
 /// The quantized result of a node.

@@ -85,9 +85,12 @@ struct ConvGeometry {
 }
 
 impl LhsSource {
-    /// The source of a layer's matrix; `None` for grouped convolutions, which have few weights per group, and for
-    /// transposed ones.
+    /// The source of a layer's matrix; `None` for grouped convolutions, which have few weights per group, for transposed
+    /// ones, and for layers in loops or recurrent operators, whose weights multiply the inputs of many steps.
     pub fn of(reader: Reader<'_>, layer: &Layer) -> Option<Self> {
+        if layer.is_nested || layer.is_recurrent {
+            return None;
+        }
         let node = &reader.graph.nodes[layer.node];
         if layer.is_linear(reader.graph) {
             return Some(Self { input: layer.input, window: None });

@@ -271,3 +271,74 @@ fn annotations_of_one_value_may_differ() {
     assert_eq!([inputs[0].1.clone(), inputs[1].1.clone()], dtypes);
     assert_eq!(report.quantized(), 3);
 }
+
+/// An LSTM of 4 inputs and 4 states over a sequence.
+fn recurrent(length: i64) -> Model {
+    let mut model = Model::default();
+    let mut graph = Graph::new();
+    let mut input =
+        |name: &str, sizes: [i64; 3]| graph.input(name, Type::Tensor(TensorType::of(ScalarType::Float, &sizes)));
+    let (x, states) = (input("x", [length, 1, 4]), [input("h", [1, 1, 4]), input("c", [1, 1, 4])]);
+    let origin = Origin { node: "lstm".into(), module: "rnn".into(), ..Origin::default() };
+    let (block, origin) = (graph.body, graph.origins.push(origin));
+    model.add_method("forward", graph);
+    let mut builder = model.builder("forward", block, origin).unwrap();
+    let mut constant = |name: &str, sizes: &[i64]| {
+        let numbers = (0..sizes.iter().product::<i64>()).map(|at| (at as f32 * 0.7 + name.len() as f32).sin());
+        let bytes: Vec<u8> = numbers.flat_map(f32::to_le_bytes).collect();
+        builder.constant(Constant::dense(name, TensorType::of(ScalarType::Float, sizes), bytes).unwrap())
+    };
+    let weights = vec![constant("rnn.ih", &[16, 4]), constant("rnn.hidden", &[16, 4])];
+    let biases = vec![constant("rnn.b", &[16]), constant("rnn.bias", &[16])];
+    let args = vec![x.into(), Arg::from(states.to_vec()), Arg::from([weights, biases].concat())];
+    let form = [true.into(), 1.into(), Arg::Float(0.0), false.into(), false.into(), false.into()];
+    let results = builder.call(aten::LSTM_INPUT, [args, form.to_vec()].concat()).unwrap();
+    model.methods["forward"].outputs = results.into_iter().map(Arg::Value).collect();
+    model
+}
+
+/// Quantizes all linear layers, those of recurrent operators too.
+#[derive(Debug)]
+struct Linear;
+
+impl Quantizer for Linear {
+    fn composites(&self) -> Vec<&'static str> {
+        vec![aten::LINEAR]
+    }
+}
+
+#[test]
+fn weights_of_recurrent_operators_are_one_layer_each() {
+    for (length, is_loop) in [(3, false), (50, true)] {
+        let quantized = |scheme| {
+            let mut model = recurrent(length);
+            let settings = Settings { scheme, ..Settings::default() };
+            let mut calibration = Ramps { engine: Arc::new(Engine::new(1)) };
+            let report = quantize(&mut model, &Linear, &settings, &mut calibration).unwrap();
+            model.verify().unwrap();
+            (model, report)
+        };
+        let (model, report) = quantized(Scheme::INT8_DYNAMIC);
+        let mut layers: Vec<&str> = report.layers.iter().map(|layer| layer.name.as_str()).collect();
+        layers.sort_unstable();
+        assert_eq!((layers.as_slice(), report.quantized()), (&["rnn.hidden", "rnn.ih"][..], 2), "{report}");
+        let graph = &model.methods["forward"];
+        let count = |name: &str| {
+            let mut count = 0;
+            graph.for_each_node(graph.body, &mut |node| count += usize::from(graph.nodes[node].op.name() == name));
+            count
+        };
+        // The inputs are rounded at once, the states step by step.
+        let steps = if is_loop { 1 } else { length as usize };
+        assert_eq!(count(ops::CHOOSE_QPARAMS_PER_TOKEN_ASYMMETRIC), 1 + steps);
+        // All steps share the weights, and a loop computes them before it begins.
+        let outside = names(&model).into_iter().filter(|name| *name == ops::DEQUANTIZE_PER_CHANNEL).count();
+        assert_eq!((count(ops::DEQUANTIZE_PER_CHANNEL), outside), (2, 2));
+        // Scales from a calibration need values that it sees.
+        let (_, report) = quantized(Scheme::INT8);
+        let kept = report.layers.iter().filter_map(|layer| Some((layer.name.as_str(), layer.kept.as_deref()?)));
+        let kept: Vec<_> = kept.collect();
+        let unseen = [("rnn.hidden", "the calibration does not see its inputs, in a loop or a branch")];
+        assert_eq!(kept, if is_loop { &unseen[..] } else { &[] }, "{report}");
+    }
+}

@@ -1,6 +1,6 @@
 //! Annotates layers and the operators between them by the roles of operators.
 
-use rushlight_graph::{Arg, Def, Graph, Node, NodeId, ValueId};
+use rushlight_graph::{Arg, Def, Graph, Node, NodeId, OriginId, ValueId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::annotations::{Annotation, Annotations, MethodLayers};
@@ -25,6 +25,7 @@ pub enum Role {
 }
 
 /// Quantizes layers, and the operators that compute with their results, as long as the backend has integer kernels for them.
+/// Recurrent operators stay in floats, with their states and layers, and so does the inside of loops and branches.
 #[derive(Clone, Copy, Debug)]
 pub struct OperatorChains {
     pub activation: ActivationSpec,
@@ -69,12 +70,17 @@ impl OperatorChains {
     /// The nodes that compute with quantized inputs.
     fn integers(&self, method: &MethodLayers<'_>) -> FxHashSet<NodeId> {
         let MethodLayers { graph, layers, .. } = *method;
+        let recurrent = layers.iter().filter(|layer| layer.is_recurrent);
+        let recurrent: FxHashSet<OriginId> = recurrent.map(|layer| graph.nodes[layer.node].origin).collect();
         let gemms: FxHashSet<NodeId> = layers.iter().map(|layer| layer.node).collect();
         let mut integers: FxHashSet<NodeId> = FxHashSet::default();
         // The results of these nodes; one is quantized if such a node reads it.
         let mut given: FxHashSet<ValueId> = FxHashSet::default();
         for id in &graph.blocks[graph.body].nodes {
             let node = &graph.nodes[*id];
+            if recurrent.contains(&node.origin) {
+                continue;
+            }
             let operands = self.operands(graph, node);
             let is_integer = match self.role(node) {
                 Role::Gemm => gemms.contains(id),

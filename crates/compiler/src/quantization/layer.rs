@@ -4,13 +4,14 @@ use rushlight_format::ScalarType;
 use rushlight_graph::operators::{aten, rushlight};
 use rushlight_graph::ops::Operands;
 use rushlight_graph::quantization::{ConvolutionShape, LayerShape};
-use rushlight_graph::{Arg, Graph, Model, Node, NodeId, Op, ValueId};
+use rushlight_graph::{Arg, Graph, Model, Node, NodeId, Op, OriginId, ValueId};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// A convolution, a linear layer or an embedding with constant weights of `f32`.
 #[derive(Clone, Debug)]
 pub struct Layer {
     pub node: NodeId,
-    /// The path of the module, or else the name of the node.
+    /// The path of the module, or else the name of the node; that of the weight in a recurrent operator.
     pub name: String,
     /// The activation; the indices of an embedding.
     pub input: ValueId,
@@ -19,13 +20,79 @@ pub struct Layer {
     pub axis: usize,
     /// Sizes of the weight; empty if they are not known.
     pub sizes: Vec<usize>,
+    /// True for a linear layer of an LSTM, a GRU or another recurrent operator.
+    pub is_recurrent: bool,
+    /// True in a block of control flow, such as the body of a loop. A calibration does not see the values in there.
+    pub is_nested: bool,
 }
 
+/// The recurrent operators of a model. PyTorch's `nn.LSTM`, `nn.GRU`, `nn.RNN` and their cells are such operators, or modules that
+/// `run_decompositions` has replaced by their steps.
+#[derive(Clone, Debug, Default)]
+pub struct Recurrent {
+    origins: FxHashMap<String, FxHashSet<OriginId>>,
+}
+
+impl Recurrent {
+    /// Finds the recurrent operators of a model before they are decomposed. Later their nodes have the same origins.
+    pub fn of(model: &Model) -> Self {
+        let methods = model.methods.iter();
+        Self { origins: methods.map(|(method, graph)| (method.clone(), recurrent(model, graph))).collect() }
+    }
+
+    fn contains(&self, method: &str, origin: OriginId) -> bool {
+        self.origins.get(method).is_some_and(|origins| origins.contains(&origin))
+    }
+}
+
+/// The origins of a method's recurrent operators, and of the nodes in modules with the parameters of one.
+fn recurrent(model: &Model, graph: &Graph) -> FxHashSet<OriginId> {
+    let mut modules: FxHashSet<&str> = FxHashSet::default();
+    graph.for_each_use(&mut |value| {
+        let Some(name) = graph.constant_of(value).map(|id| model.constants[id].name.as_str()) else { return };
+        let (module, parameter) = name.rsplit_once('.').unwrap_or(("", name));
+        if parameter.starts_with("weight_hh") {
+            modules.insert(module);
+        }
+    });
+    let mut origins = FxHashSet::default();
+    graph.for_each_node(graph.body, &mut |node| {
+        let Node { op, origin, .. } = &graph.nodes[node];
+        if RECURRENT.contains(&op.name()) || modules.contains(graph.origins[*origin].module.as_str()) {
+            origins.insert(*origin);
+        }
+    });
+    origins
+}
+
+/// The operators with steps over a sequence, and their single steps.
+const RECURRENT: [&str; 8] = [
+    aten::LSTM_INPUT,
+    aten::GRU_INPUT,
+    aten::RNN_TANH_INPUT,
+    aten::RNN_RELU_INPUT,
+    aten::LSTM_CELL,
+    aten::GRU_CELL,
+    aten::RNN_TANH_CELL,
+    aten::RNN_RELU_CELL,
+];
+
 impl Layer {
-    /// Returns the convolutions and linear layers of a graph's body, in order.
-    pub fn all(model: &Model, graph: &Graph) -> Vec<Self> {
-        let nodes = graph.blocks[graph.body].nodes.iter();
-        nodes.filter_map(|node| gemm(model, graph, *node)).collect()
+    /// Returns the convolutions and linear layers of a method, in order.
+    pub fn all(model: &Model, method: &str, graph: &Graph, recurrent: &Recurrent) -> Vec<Self> {
+        let body: FxHashSet<NodeId> = graph.blocks[graph.body].nodes.iter().copied().collect();
+        let mut layers = Vec::new();
+        graph.for_each_node(graph.body, &mut |node| {
+            let Some(mut layer) = gemm(model, graph, node) else { return };
+            layer.is_nested = !body.contains(&node);
+            layer.is_recurrent = recurrent.contains(method, graph.nodes[node].origin);
+            if let Some(constant) = graph.constant_of(layer.weight).filter(|_| layer.is_recurrent) {
+                // A recurrent module has several weights.
+                layer.name.clone_from(&model.constants[constant].name);
+            }
+            layers.push(layer);
+        });
+        layers
     }
 
     /// Returns the embeddings of a graph's body whose tables are constants, in order.
@@ -109,6 +176,8 @@ fn layer(model: &Model, graph: &Graph, id: NodeId, input: ValueId) -> Option<Lay
         weight,
         axis,
         sizes,
+        is_recurrent: false,
+        is_nested: false,
     })
 }
 

@@ -63,7 +63,7 @@ use crate::passes::CANONICAL_COMPOSITES;
 
 pub use annotations::{Annotation, Annotations, MethodLayers};
 pub use chains::{OperatorChains, Role, float_operands};
-pub use layer::Layer;
+pub use layer::{Layer, Recurrent};
 pub use scheme::Scheme;
 pub use spec::{ActivationScales, ActivationSpec, BiasSpec, LayerSpec, WeightScales, WeightSpec};
 

@@ -15,7 +15,7 @@ impl Work<'_> {
     /// model for each input.
     pub(super) fn compare_layers(&mut self, sites: &Sites, scales: &[(f32, i32)]) -> Result<Vec<Outputs>, Error> {
         let (noise, outputs) = self.compare(sites, scales)?;
-        for (layer, mut noise) in sites.layers.iter().zip(noise) {
+        for (layer, mut noise) in sites.compared().zip(noise) {
             // Example inputs of the export only measure deviations; they change no bias.
             if self.settings.bias_correction
                 && self.compared == Ok(Inputs::Calibration)
@@ -31,7 +31,7 @@ impl Work<'_> {
         Ok(outputs)
     }
 
-    /// Measures the noise of each quantized layer on its float inputs, and returns the float results of the model. Both
+    /// Measures the noise of each layer that is [compared](Sites::compared) on its float inputs, and returns the float results of the model. Both
     /// are empty without inputs.
     pub(super) fn compare(
         &mut self,
@@ -48,7 +48,7 @@ impl Work<'_> {
             return Ok(Default::default());
         }
         let twins = taps::with_outputs(&twins, self.method, &values, pairs)?;
-        let mut noise: Vec<Noise> = sites.layers.iter().map(|_| Noise::default()).collect();
+        let mut noise: Vec<Noise> = sites.compared().map(|_| Noise::default()).collect();
         let mut outputs = Vec::new();
         let engine = &self.engine;
         let run = self.calibration.run(twins, self.method, Shown::compared(inputs), &mut |seen| {

@@ -1,7 +1,8 @@
 //! Keeps the worst layers in floats until the outputs are good enough.
 
 use rushlight_compiler::quantization::Layer;
-use rushlight_graph::{Error, Model};
+use rushlight_graph::{Error, Model, ValueId};
+use rustc_hash::FxHashMap;
 
 use super::{Outputs, Work};
 use crate::noise::{Deviation, Noise};
@@ -20,19 +21,19 @@ impl Work<'_> {
             return Ok((model, off));
         }
         let (found, count) = self.fall_back(least, expected)?;
-        for layer in self.worst_first().into_iter().take(count) {
+        for layer in self.worst_first().into_iter().take(count).flatten() {
             self.kept.push((layer, too_far(least)));
         }
         Ok(found)
     }
 
-    /// Returns the model with only these layers quantized, and the deviations of its outputs.
+    /// Returns the model with only these layers quantized, and the deviations of its outputs. Each layer is the list of its calls.
     pub(super) fn with_integers(
         &mut self,
-        layers: &[Layer],
+        layers: &[Vec<Layer>],
         expected: &[Outputs],
     ) -> Result<(Model, Vec<Deviation>), Error> {
-        let sites = self.sites(layers.to_vec())?;
+        let sites = self.sites(layers.concat())?;
         self.observe(&sites)?;
         let scales = self.scales(&sites)?;
         let model = self.quantized(&sites, &scales)?;
@@ -40,12 +41,24 @@ impl Work<'_> {
         Ok((model, off))
     }
 
-    /// The layers, those with the lowest signal-to-noise first.
-    pub(super) fn worst_first(&self) -> Vec<Layer> {
-        let ratio = |layer: &Layer| self.noise.get(&layer.node).and_then(Noise::ratio).unwrap_or(f64::INFINITY);
-        let mut layers = self.layers.clone();
-        layers.sort_by(|a, b| ratio(a).total_cmp(&ratio(b)));
-        layers
+    /// The layers, those with the lowest signal-to-noise first. All calls of a layer, which share its weight, are together.
+    pub(super) fn worst_first(&self) -> Vec<Vec<Layer>> {
+        let mut layers: Vec<(Noise, Vec<Layer>)> = Vec::new();
+        let mut places: FxHashMap<ValueId, usize> = FxHashMap::default();
+        for layer in &self.layers {
+            let place = *places.entry(layer.weight).or_insert(layers.len());
+            if place == layers.len() {
+                layers.push(Default::default());
+            }
+            let (sum, calls) = &mut layers[place];
+            if let Some(noise) = self.noise.get(&layer.node) {
+                sum.merge(noise);
+            }
+            calls.push(layer.clone());
+        }
+        let ratio = |noise: &Noise| noise.ratio().unwrap_or(f64::INFINITY);
+        layers.sort_by(|(a, _), (b, _)| ratio(a).total_cmp(&ratio(b)));
+        layers.into_iter().map(|(_, calls)| calls).collect()
     }
 
     /// Finds the smallest number of worst layers that must stay in floats for the outputs to be good enough. Returns

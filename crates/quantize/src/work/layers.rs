@@ -1,7 +1,10 @@
 //! The layers of a method that may be quantized, and the reasons of the others.
 
 use rushlight_compiler::pattern::is_within;
-use rushlight_compiler::quantization::{BiasSpec, Layer, LayerSpec, Quantizer, WeightScales, WeightSpec};
+use rushlight_compiler::quantization::{
+    ActivationScales, Annotations, BiasSpec, Layer, LayerSpec, MethodLayers, Quantizer, Recurrent, WeightScales,
+    WeightSpec,
+};
 use rushlight_graph::{Error, Graph, Model, NodeId};
 use rustc_hash::FxHashMap;
 
@@ -22,10 +25,16 @@ impl Candidates {
     ///
     /// # Errors
     /// `Unsupported` for weights in a form that there is not.
-    pub fn of(model: &Model, graph: &Graph, quantizer: &dyn Quantizer, settings: &Settings) -> Result<Self, Error> {
+    pub fn of(
+        model: &Model,
+        method: &str,
+        graph: &Graph,
+        (quantizer, recurrent): (&dyn Quantizer, &Recurrent),
+        settings: &Settings,
+    ) -> Result<Self, Error> {
         let mut candidates =
             Self { layers: Vec::new(), tables: Vec::new(), specs: FxHashMap::default(), kept: Vec::new() };
-        for layer in Layer::all(model, graph) {
+        for layer in Layer::all(model, method, graph, recurrent) {
             match spec_of(graph, &layer, quantizer, settings) {
                 Ok(spec) => {
                     check(graph, &layer, spec)?;
@@ -35,6 +44,7 @@ impl Candidates {
                 Err(reason) => candidates.kept.push((layer, reason)),
             }
         }
+        candidates.keep_unseen(model, graph, quantizer, settings)?;
         if let Some(bits) = settings.embedding_bits {
             let tables = Layer::embeddings(model, graph).into_iter();
             for table in tables.filter(|table| kept_by(table, settings).is_none()) {
@@ -46,6 +56,30 @@ impl Candidates {
             }
         }
         Ok(candidates)
+    }
+
+    /// Keeps layers in floats whose inputs would get scales from a calibration that does not see them: those in blocks of control
+    /// flow.
+    fn keep_unseen(
+        &mut self,
+        model: &Model,
+        graph: &Graph,
+        quantizer: &dyn Quantizer,
+        settings: &Settings,
+    ) -> Result<(), Error> {
+        let nested: Vec<Layer> = self.layers.iter().filter(|layer| layer.is_nested).cloned().collect();
+        let mut annotations = Annotations::default();
+        quantizer.annotate(&settings.scheme, &MethodLayers { model, graph, layers: &nested }, &mut annotations)?;
+        let is_calibrated = |layer: &Layer| {
+            let mut inputs = annotations.get(layer.node).into_iter().flat_map(|annotation| &annotation.inputs);
+            inputs.any(|(_, spec)| spec.scales == ActivationScales::Calibrated)
+        };
+        for layer in nested.into_iter().filter(is_calibrated) {
+            self.layers.retain(|other| other.node != layer.node);
+            self.specs.remove(&layer.node);
+            self.kept.push((layer, "the calibration does not see its inputs, in a loop or a branch".to_owned()));
+        }
+        Ok(())
     }
 }
 

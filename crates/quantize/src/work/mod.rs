@@ -11,10 +11,10 @@ mod rounding;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use rushlight_compiler::quantization::{Annotations, Layer, LayerSpec, MethodLayers, Quantizer, WeightSpec};
+use rushlight_compiler::quantization::{Annotations, Layer, LayerSpec, MethodLayers, Quantizer, Recurrent, WeightSpec};
 use rushlight_engine::Engine;
 use rushlight_graph::{Error, Graph, Model, NodeId, ValueId};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::calibration::Calibration;
 use crate::noise::{Deviation, Noise};
@@ -84,14 +84,15 @@ impl<'a> Work<'a> {
     pub fn new(
         model: &'a Model,
         method: &'a str,
-        quantizer: &'a dyn Quantizer,
+        (quantizer, recurrent): (&'a dyn Quantizer, &Recurrent),
         settings: &'a Settings,
         calibration: &'a mut dyn Calibration,
     ) -> Result<Self, Error> {
         let Some(graph) = model.methods.get(method) else {
             return Err(Error::invalid(format!("there is no method `{method}`")));
         };
-        let Candidates { layers, tables, specs, kept } = Candidates::of(model, graph, quantizer, settings)?;
+        let Candidates { layers, tables, specs, kept } =
+            Candidates::of(model, method, graph, (quantizer, recurrent), settings)?;
         let compared = compared(method, &layers, calibration);
         let has_samples = calibration.samples(method, Inputs::Calibration) > 0;
         Ok(Self {
@@ -186,7 +187,9 @@ impl<'a> Work<'a> {
 
 /// The inputs on which a method is compared with floats, or the reason why it is not.
 fn compared(method: &str, layers: &[Layer], calibration: &dyn Calibration) -> Result<Inputs, String> {
-    let bytes: u64 = layers.iter().map(|layer| 4 * layer.count() as u64).sum();
+    let mut weights = FxHashSet::default();
+    let once = layers.iter().filter(|layer| weights.insert(layer.weight));
+    let bytes: u64 = once.map(|layer| 4 * layer.count() as u64).sum();
     if calibration.samples(method, Inputs::Calibration) > 0 {
         Ok(Inputs::Calibration)
     } else if calibration.samples(method, Inputs::Example) == 0 {

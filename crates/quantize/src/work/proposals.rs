@@ -43,11 +43,12 @@ impl Work<'_> {
         Ok(proposals)
     }
 
-    fn proposal(&self, kept: &[Layer], ratio: f64) -> Proposal {
-        let work = |layers: &[Layer]| -> f64 {
-            let of = |layer: &Layer| layer.k() as f64 * self.noise.get(&layer.node).map_or(0.0, Noise::elements);
-            layers.iter().map(of).sum()
+    /// `kept` has the calls of each layer, which share its weight.
+    fn proposal(&self, kept: &[Vec<Layer>], ratio: f64) -> Proposal {
+        let work = |calls: &mut dyn Iterator<Item = &Layer>| -> f64 {
+            calls.map(|call| call.k() as f64 * self.noise.get(&call.node).map_or(0.0, Noise::elements)).sum()
         };
+        let layers = || kept.iter().filter_map(|calls| calls.first());
         let bytes = |layer: &Layer| {
             let scales = self.weights.get(&layer.node).map_or(0, |rounded| rounded.scales.len() as u64);
             let bits = u64::from(self.weight_spec(layer).bits());
@@ -55,10 +56,10 @@ impl Work<'_> {
         };
         Proposal {
             method: self.method.to_owned(),
-            keep: kept.iter().map(|layer| layer.name.clone()).collect(),
+            keep: layers().map(|layer| layer.name.clone()).collect(),
             output_snr: ratio,
-            bytes: kept.iter().map(bytes).sum(),
-            multiplications: work(kept) / work(&self.layers).max(1.0),
+            bytes: layers().map(bytes).sum(),
+            multiplications: work(&mut kept.iter().flatten()) / work(&mut self.layers.iter()).max(1.0),
         }
     }
 }

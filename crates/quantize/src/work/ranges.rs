@@ -61,7 +61,7 @@ impl Work<'_> {
             let scales = self.scales(sites)?;
             let (noise, _) = self.compare(sites, &scales)?;
             let mut worst: FxHashMap<usize, f64> = FxHashMap::default();
-            for (layer, noise) in sites.layers.iter().zip(&noise) {
+            for (layer, noise) in sites.compared().zip(&noise) {
                 let ratio = noise.ratio().unwrap_or(f64::INFINITY);
                 if let Some(number) = sites.input_set(layer) {
                     worst.entry(number).and_modify(|worst| *worst = worst.min(ratio)).or_insert(ratio);

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use rushlight_compiler::quantization::Scheme;
 #[cfg(feature = "llm")]
 use rushlight_decoders::{Options as LanguageModelOptions, Output};
-#[cfg(feature = "backends")]
+#[cfg(feature = "_backends")]
 use rushlight_quantize::{Observer, Rounding};
 
-#[cfg(feature = "backends")]
+#[cfg(feature = "_backends")]
 use super::OptionValue;
 use super::{Field, OptionError, OptionSpec, Options};
 use crate::compile::Compiler;
@@ -88,21 +88,21 @@ static TABLE: &[OptionSpec<CompilerOptions>] = &[
         "OBSERVER",
         "The choice of the ranges of activations from a calibration; histogram by default",
     ),
-    #[cfg(feature = "backends")]
+    #[cfg(feature = "_backends")]
     OptionSpec::new(
         "weights",
         Field::Choice(|| Rounding::ALL.map(Rounding::name).to_vec(), |options| &mut options.weights),
         "ROUNDING",
         "The rounding of quantized weights; mse by default, and gptq needs a calibration",
     ),
-    #[cfg(feature = "backends")]
+    #[cfg(feature = "_backends")]
     OptionSpec::new(
         "keep",
         Field::Texts(|options| &mut options.keep),
         "PATTERN",
         "Keep modules in float, by name; `*` is any text, a pattern that matches no module is an error, and it may be repeated",
     ),
-    #[cfg(feature = "backends")]
+    #[cfg(feature = "_backends")]
     OptionSpec::new(
         "min_snr",
         Field::Bound(|options| &mut options.min_snr),
@@ -110,14 +110,14 @@ static TABLE: &[OptionSpec<CompilerOptions>] = &[
         "Minimum signal-to-noise ratio of the outputs in dB: the worst layers stay in float until it is reached on the \
          calibration",
     ),
-    #[cfg(feature = "backends")]
+    #[cfg(feature = "_backends")]
     OptionSpec::new(
         "no_bias_correction",
         Field::Flag(|options| &mut options.no_bias_correction),
         "",
         "Keep the biases of convolutions, instead of correcting them for the shift that rounding causes in the means of results",
     ),
-    #[cfg(feature = "backends")]
+    #[cfg(feature = "_backends")]
     OptionSpec::new(
         "embeddings",
         Field::Version(&[0, 4, 8], |options| &mut options.embeddings),
@@ -181,7 +181,7 @@ static TABLE: &[OptionSpec<CompilerOptions>] = &[
 ];
 
 /// The settings of a quantization, besides its scheme.
-#[cfg(feature = "backends")]
+#[cfg(feature = "_backends")]
 pub const QUANTIZING: &[&str] = &["embeddings", "observer", "weights", "keep", "min_snr", "no_bias_correction"];
 
 impl Options for CompilerOptions {
@@ -216,7 +216,7 @@ impl CompilerOptions {
     }
 
     /// The settings of a quantization.
-    #[cfg(feature = "backends")]
+    #[cfg(feature = "_backends")]
     fn quantization(&self, scheme: Scheme) -> Result<Quantization, Error> {
         let mut quantization = Quantization::new(scheme).bias_correction(!self.no_bias_correction);
         if self.embeddings > 0 {
@@ -236,7 +236,7 @@ impl CompilerOptions {
     }
 
     /// The name and value of a setting of a quantization that is not the default.
-    #[cfg(feature = "backends")]
+    #[cfg(feature = "_backends")]
     fn quantizing(&self) -> Option<(&'static str, OptionValue)> {
         let (mut given, mut default) = (self.clone(), Self::default());
         QUANTIZING.iter().find_map(|name| {

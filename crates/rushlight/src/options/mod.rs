@@ -25,7 +25,7 @@ mod value;
 
 #[cfg(feature = "pt2")]
 pub use compile::CompilerOptions;
-#[cfg(all(feature = "pt2", feature = "backends"))]
+#[cfg(all(feature = "pt2", feature = "_backends"))]
 pub use compile::QUANTIZING;
 pub use error::OptionError;
 pub use field::{Field, Range};

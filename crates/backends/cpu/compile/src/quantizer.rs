@@ -47,12 +47,14 @@ impl Quantizer for CpuQuantizer {
             }
             let sizes = layer.sizes.as_slice();
             let (integers, floats) = packed_bytes(&shape);
+            let is_static = scheme.is_static() && !is_always_dynamic(layer);
+            let is_dynamic = scheme.activation.is_some() && !is_static;
             // A matrix of one row or column is stored as floats.
             let is_vector = sizes.len() == 2 && sizes.contains(&1);
             // Kernels for float activations multiply two rows at a time.
-            let is_odd = !scheme.is_dynamic() && !sizes.iter().skip(1).product::<usize>().is_multiple_of(2);
-            let is_larger = scheme.is_dynamic() && integers >= floats;
-            if !scheme.is_static() && (is_vector || is_odd || is_larger) {
+            let is_odd = !is_dynamic && !sizes.iter().skip(1).product::<usize>().is_multiple_of(2);
+            let is_larger = is_dynamic && integers >= floats;
+            if !is_static && (is_vector || is_odd || is_larger) {
                 return Err("its integers would take as much room as its floats".to_owned());
             }
         }
@@ -61,17 +63,24 @@ impl Quantizer for CpuQuantizer {
 
     fn annotate(&self, scheme: &Scheme, method: &MethodLayers<'_>, annotations: &mut Annotations) -> Result<(), Error> {
         let Some(activation) = scheme.activation else { return Ok(()) };
-        if !activation.is_dynamic() {
+        let is_static = !activation.is_dynamic();
+        if is_static {
             OperatorChains { activation, role, fuses, quantizes_results: false }.annotate(method, annotations);
-            return Ok(());
         }
-        for layer in method.layers {
+        for layer in method.layers.iter().filter(|layer| !is_static || is_always_dynamic(layer)) {
             // All pixels of a window must have the same scale.
-            let scales = if layer.is_linear(method.graph) { activation.scales } else { ActivationScales::PerTensor };
+            let is_linear = layer.is_linear(method.graph);
+            let scales = if is_linear { ActivationScales::PerToken } else { ActivationScales::PerTensor };
             annotations.set(layer.node, Annotation::inputs([(layer.input, ActivationSpec { scales, ..activation })]));
         }
         Ok(())
     }
+}
+
+/// True for layers whose inputs get their scales at run time in static schemes, too. As in PyTorch's flow, these are the layers of
+/// recurrent operators, whose states stay floats; and layers in loops and branches, where a calibration sees nothing.
+const fn is_always_dynamic(layer: &Layer) -> bool {
+    layer.is_recurrent || layer.is_nested
 }
 
 fn role(name: &str) -> Role {

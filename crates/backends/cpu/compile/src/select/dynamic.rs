@@ -286,37 +286,33 @@ fn choice_of(graph: &Graph, node: NodeId) -> Option<NodeId> {
 /// and the writing of a cache use the integers.
 fn is_alone(graph: &Graph, choose: NodeId) -> bool {
     let results = graph.nodes[choose].results.clone();
+    let blocks = graph.live_blocks();
+    let users = |values: &[ValueId]| -> Vec<NodeId> {
+        let uses = |node: &NodeId| {
+            let mut uses = false;
+            let args = graph.nodes[*node].args.iter();
+            args.for_each(|arg| arg.for_each_value(&mut |value| uses |= values.contains(&value)));
+            uses
+        };
+        blocks.iter().flat_map(|block| &graph.blocks[*block].nodes).copied().filter(uses).collect()
+    };
     let mut quantized: Vec<ValueId> = Vec::new();
-    for node in &graph.blocks[graph.body].nodes {
-        let mut uses = false;
-        graph.nodes[*node]
-            .args
-            .iter()
-            .for_each(|arg| arg.for_each_value(&mut |value| uses |= results.contains(&value)));
-        if !uses {
-            continue;
-        }
-        if choice_of(graph, *node) != Some(choose) && parameter_of(graph, *node).is_none_or(|(own, _)| own != choose) {
+    for node in users(&results) {
+        if choice_of(graph, node) != Some(choose) && parameter_of(graph, node).is_none_or(|(own, _)| own != choose) {
             return false;
         }
-        if role(graph.nodes[*node].op.name()) == Some(Role::Quantize) {
-            quantized.extend(&graph.nodes[*node].results);
+        if role(graph.nodes[node].op.name()) == Some(Role::Quantize) {
+            quantized.extend(&graph.nodes[node].results);
         }
     }
-    for node in &graph.blocks[graph.body].nodes {
-        let mut uses = false;
-        graph.nodes[*node]
-            .args
-            .iter()
-            .for_each(|arg| arg.for_each_value(&mut |value| uses |= quantized.contains(&value)));
-        let is_written = || matches!(graph.nodes[*node].op.name(), aten::SLICE_SCATTER | aten::INDEX_PUT);
-        if uses && choice_of(graph, *node) != Some(choose) && !is_written() {
-            return false;
-        }
+    let is_written = |node: NodeId| matches!(graph.nodes[node].op.name(), aten::SLICE_SCATTER | aten::INDEX_PUT);
+    if users(&quantized).into_iter().any(|node| choice_of(graph, node) != Some(choose) && !is_written(node)) {
+        return false;
     }
     let is_returned = |value: &ValueId| {
         let is_stored = graph.updates.iter().any(|update| update.value == *value);
-        is_stored || graph.outputs.iter().any(|output| output.as_value() == Some(*value))
+        let mut returned = blocks.iter().flat_map(|block| &graph.blocks[*block].results).chain(&graph.outputs);
+        is_stored || returned.any(|output| output.as_value() == Some(*value))
     };
     !results.iter().chain(&quantized).any(is_returned)
 }
