@@ -226,3 +226,13 @@ def test_a_failure_is_the_last_event(program):
     failed = events[-1].response
     assert (failed.status, failed.error.code, failed.output) == ("failed", "server_error", [])
     assert "longer than the server allows" in failed.error.message
+
+
+def test_a_stream_tells_a_wrong_request_from_a_failure_of_the_server(client):
+    """The model has no letter that JSON needs, which is known when its answer begins."""
+    tool = {"type": "function", "name": "f", "parameters": {"type": "object"}, "strict": True}
+    ask = {"model": "tiny", "input": "Hello", "tools": [tool], "tool_choice": "required"}
+    with pytest.raises(openai.BadRequestError, match="none of the model's tokens"):
+        client.responses.create(**ask)
+    *_, last = client.responses.create(**ask, stream=True)
+    assert (last.type, last.response.error.code) == ("response.failed", "invalid_prompt")

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use axum::http::StatusCode;
 use rushlight_llm::FinishReason;
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -51,8 +52,7 @@ impl Description {
         tokens: Option<&TokenCounts>,
     ) -> Response<'r> {
         let error = match status {
-            // The names of errors are OpenAI's, and clients know no others.
-            Status::Failed(message) => Some(json!({ "code": "server_error", "message": message })),
+            Status::Failed(refusal) => Some(json!({ "code": error_code(refusal.status), "message": refusal.message })),
             _ => None,
         };
         let is_cut = matches!(status, Status::Incomplete);
@@ -99,8 +99,16 @@ enum Status<'s> {
     Completed,
     /// It has as many tokens as it may have.
     Incomplete,
-    /// The server failed, with this message.
-    Failed(&'s str),
+    Failed(&'s Refusal),
+}
+
+/// The name of an error: one of those that OpenAI's clients know.
+fn error_code(status: StatusCode) -> &'static str {
+    match status {
+        StatusCode::TOO_MANY_REQUESTS => "rate_limit_exceeded",
+        status if status.is_client_error() => "invalid_prompt",
+        _ => "server_error",
+    }
 }
 
 impl Status<'_> {
@@ -373,6 +381,6 @@ impl stream::Chunks for Events {
     }
 
     fn failed(&mut self, refusal: &Refusal) -> Chunk {
-        self.state("response.failed", Status::Failed(&refusal.message), None)
+        self.state("response.failed", Status::Failed(refusal), None)
     }
 }
