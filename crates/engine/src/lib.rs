@@ -76,6 +76,12 @@
 //!   are packed as `[N/16][K/4][16][4]`, because an int8 dot product reads four rows of K. Instruction sets without it use dot
 //!   products of 16-bit pairs, which are exact, too. Accumulators that are only scaled and bounded are converted to bytes in the
 //!   registers of the tile, four vectors at a time. Other epilogues read a copy in the L1 cache (`quantized/epilogue.rs`).
+//! - **Arm multiplies by element.** A register holds 4 floats or 16 bytes of a row, each of which an instruction multiplies by a
+//!   register of weights; f32 sums stay in the order of K (`Simd::multiply_f32`, `multiply_int8`). `sdot` and `smull` take signed
+//!   bytes: 128 is subtracted from the left side, and 128 times the column sums is part of the initial accumulators. With I8MM, a
+//!   panel that many rows read is rearranged for `usmmla`. Without DotProd, pairs of products are added in i16, where two of -128
+//!   and -128 do not fit: weights of -128 take a slower loop. Groups of 4- and 8-bit weights are multiplied unsigned, and the
+//!   weights' bias times the sum of the row is subtracted (`arch/neon_int8.rs`, `arch/neon_groupwise.rs`).
 //! - **Weight-only quantization has one layout** (`pack/quantized.rs`): integers of 4, 6 or 8 bits in groups of rows, with zero
 //!   points or minima. Scales are f32, f16, or a byte times an f16 unit that 256 rows share, as in llama.cpp's K types.
 //!   Where 16-bit dot products are faster than f32 (`Simd::HAS_I16_DOT`), rows are rounded to 16-bit integers with one scale for

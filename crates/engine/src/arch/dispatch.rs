@@ -5,8 +5,6 @@
 //! `wide-scalar` all of them exist, to be compared.
 
 use super::isa::Isa;
-#[cfg(target_arch = "aarch64")]
-use super::neon;
 #[cfg(any(not(baseline_simd), feature = "wide-scalar"))]
 use super::scalar;
 #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
@@ -14,6 +12,8 @@ use super::wasm;
 use super::{Kernel, Simd};
 #[cfg(target_arch = "x86_64")]
 use super::{amx::Amx, avx2, avx512, sse2};
+#[cfg(target_arch = "aarch64")]
+use super::{neon, neon_int8};
 
 /// An instruction set that this machine supports, chosen at run time.
 #[derive(Clone, Copy)]
@@ -30,7 +30,7 @@ pub(crate) enum Dispatch {
     #[cfg(target_arch = "x86_64")]
     Avx512(avx512::Avx512<{ avx512::PLAIN }>),
     #[cfg(target_arch = "aarch64")]
-    Neon(neon::Neon<{ neon::PLAIN }>),
+    Neon(neon::Neon<{ neon_int8::PLAIN }>),
     #[cfg(all(target_feature = "simd128", any(not(target_feature = "relaxed-simd"), feature = "wide-scalar")))]
     Simd128(wasm::Wasm<false>),
     #[cfg(all(target_arch = "wasm32", target_feature = "relaxed-simd"))]

@@ -43,6 +43,7 @@ impl<S: Arithmetic, const N: usize> Arithmetic for Interleaved<S, N> {
         fma(a, b, c);
         max(bound, v);
         min(bound, v);
+        clamp(v, min, max);
         abs(v);
         copysign(v, sign);
         select_less(a, b, yes, no);

@@ -19,9 +19,14 @@ mod isa;
 pub(crate) mod math;
 #[cfg(target_arch = "aarch64")]
 mod neon;
+#[cfg(target_arch = "aarch64")]
+mod neon_groupwise;
+#[cfg(target_arch = "aarch64")]
+mod neon_int8;
 mod scalar;
 #[cfg(target_arch = "x86_64")]
 mod sse2;
+mod tiles;
 mod typed;
 #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
 mod wasm;
@@ -35,6 +40,7 @@ pub use isa::Isa;
 pub(crate) use scalar::Scalar;
 #[cfg(feature = "wide-scalar")]
 pub(crate) use scalar::WideScalar;
+pub(crate) use tiles::{Int8DepthwiseOperands, Int8Operands, Int8PanelSums, Int8Taps};
 pub(crate) use typed::{Bf16Pairs, I4Sums, I8Quads, I16Pairs, I32, U8Quads};
 
 /// Number of f32 lanes of a vector, and of columns of a panel of packed weights.
@@ -87,6 +93,12 @@ pub(crate) trait Arithmetic: Copy {
     /// Minimum; returns `v` if both compare equal (including zeros of opposite sign) or if `v` is NaN. `bound` must not
     /// be NaN.
     fn min(self, bound: Self::V, v: Self::V) -> Self::V;
+    /// Clamps to `min..=max`, which are not NaN; NaN stays NaN. A zero that equals a bound may get the bound's sign.
+    #[inline(always)]
+    fn clamp(self, v: Self::V, min: Self::V, max: Self::V) -> Self::V {
+        self.min(max, self.max(min, v))
+    }
+
     fn abs(self, v: Self::V) -> Self::V;
     /// Magnitude of `v` with the sign of `sign`.
     fn copysign(self, v: Self::V, sign: Self::V) -> Self::V;
@@ -138,6 +150,28 @@ pub(crate) trait Simd: Arithmetic + Send + Sync + 'static {
 
     /// Rows (MR) of the largest register tile of the int8 GEMM.
     const INT8_MR: usize;
+
+    /// Number that [`multiply_int8`](Self::multiply_int8) subtracts from the elements of the left side: 128 where bytes are
+    /// multiplied as signed ones. Initial accumulators then contain the number times the column's sum of weights.
+    const INT8_LEFT_OFFSET: i32 = 0;
+
+    /// True if the accumulators of an int8 tile that are only scaled are stored from registers.
+    const FINISHES_INT8_IN_REGISTERS: bool = Self::VECTOR_REGISTERS >= 32;
+
+    /// True if [`depthwise_int8`](Self::depthwise_int8) exists.
+    const HAS_INT8_DEPTHWISE: bool = false;
+
+    /// True if [`store_lookup`](Self::store_lookup) exists, and is faster than an activation.
+    const LOOKS_UP_ACTIVATIONS: bool = false;
+
+    /// True if many rows are multiplied faster by a panel that [`pair_int8_columns`](Self::pair_int8_columns) wrote.
+    const PAIRS_INT8_COLUMNS: bool = false;
+
+    /// True if [`dot_group`](Self::dot_group) exists.
+    const MULTIPLIES_GROUPS: bool = false;
+
+    /// True if [`store_u8x4`](Self::store_u8x4) is faster than four calls of [`store_u8`](Self::store_u8).
+    const PACKS_U8_TOGETHER: bool = true;
 
     /// Vectors that [`Interleaved`] processes together to hide latency: 1, 2 or 4.
     const INTERLEAVE: usize = 1;
@@ -433,6 +467,85 @@ pub(crate) trait Simd: Arithmetic + Send + Sync + 'static {
         I32(self.load_slice(&sums))
     }
 
+    /// Accumulates the products of a register tile of the int8 GEMM, less those of
+    /// [`INT8_LEFT_OFFSET`](Self::INT8_LEFT_OFFSET).
+    ///
+    /// # Safety
+    /// The pointers of `N` rows are readable for each tap, each to `4 * quads` bytes. Each of `P` panels has 64 weights for
+    /// each step.
+    #[inline(always)]
+    unsafe fn multiply_int8<const N: usize, const P: usize>(
+        self,
+        tile: &Int8Operands,
+        accumulators: &mut [[I32<Self>; P]; N],
+    ) {
+        // SAFETY: the caller guarantees it.
+        unsafe { tile.multiply(self, accumulators) };
+    }
+
+    /// Writes the first panel of a tile for matrix multiplications of two rows, eight elements of K and two columns: for each
+    /// eight elements of a tap, of which the last may be zeros, `[8][2][8]` weights. Only with
+    /// [`PAIRS_INT8_COLUMNS`](Self::PAIRS_INT8_COLUMNS).
+    ///
+    /// # Safety
+    /// The panel has 64 weights for each step; [`paired_bytes`](Int8Operands::paired_bytes) bytes are writable.
+    #[inline(always)]
+    unsafe fn pair_int8_columns(self, _: &Int8Operands, _to: *mut i8) {}
+
+    /// Returns the column sums of a panel of `quads` steps of four k.
+    ///
+    /// # Safety
+    /// The panel has 64 weights for each step.
+    #[inline(always)]
+    unsafe fn int8_panel_sums(self, weights: *const i8, quads: usize) -> Int8PanelSums<Self> {
+        let (ones, mut sums) = (self.splat_u8_quads(0x0101_0101), self.splat_i32(0));
+        for quad in 0..quads {
+            // SAFETY: the caller guarantees the weights.
+            sums = self.dot_u8i8(ones, unsafe { self.load_i8_quads(weights.wrapping_add(quad * 4 * LANES)) }, sums);
+        }
+        Int8PanelSums { sums, may_have_minimum: true }
+    }
+
+    /// Arranges the packed weights of an int8 depthwise kernel, `[K][ceil(K / 4)][16][4]`, by taps, and returns the column
+    /// sums; `None` if a weight may be -128. Only with [`HAS_INT8_DEPTHWISE`](Self::HAS_INT8_DEPTHWISE).
+    ///
+    /// # Safety
+    /// The weights are readable.
+    #[inline(always)]
+    unsafe fn int8_taps<const K: usize>(self, _: *const i8, _: &mut Int8Taps<K>) -> Option<I32<Self>> {
+        None
+    }
+
+    /// Accumulates the products of the elements less 128 of `N` pixels of an int8 depthwise convolution, `STEP` columns apart.
+    /// Only with [`HAS_INT8_DEPTHWISE`](Self::HAS_INT8_DEPTHWISE).
+    ///
+    /// # Safety
+    /// `lanes` bytes are readable in each row and each column inside the input, and 16 bytes of padding.
+    #[inline(always)]
+    unsafe fn depthwise_int8<const N: usize, const K: usize, const STEP: usize>(
+        self,
+        _: &Int8DepthwiseOperands<'_, K>,
+        _: &mut [[I32<Self>; 1]; N],
+    ) {
+    }
+
+    /// Accumulates the products of the first steps of `R` rows and `P` panels, those that the instruction set multiplies
+    /// several at a time; returns their number. Each sum is accumulated in the order of K, by [`fma`](Arithmetic::fma).
+    ///
+    /// # Safety
+    /// `steps` floats are readable at each pointer of `left`, and 16 for each step in each panel.
+    #[inline(always)]
+    unsafe fn multiply_f32<const R: usize, const P: usize>(
+        self,
+        _left: &[*const f32; R],
+        _steps: usize,
+        _panel: *const f32,
+        _panel_stride: usize,
+        _sums: &mut [[Self::V; P]; R],
+    ) -> usize {
+        0
+    }
+
     /// Sums of [`dot_u8i4`](Self::dot_u8i4) before the first product.
     #[inline(always)]
     fn zero_i4_sums(self) -> I4Sums<Self> {
@@ -611,9 +724,27 @@ pub(crate) trait Simd: Arithmetic + Send + Sync + 'static {
     unsafe fn store_u8x4(self, to: [*mut u8; 4], v: [Self::V; 4], clamp: U8Clamp) {
         for i in 0..4 {
             // SAFETY: the caller guarantees the bytes.
-            unsafe { self.store_as_u8(to[i], LANES, clamp.round(self, v[i])) };
+            unsafe { self.store_u8(to[i], LANES, v[i], clamp) };
         }
     }
+
+    /// Rounds and clamps the first `n` lanes (at most 16) to u8 and stores them. NaN becomes an unspecified byte.
+    ///
+    /// # Safety
+    /// `n` bytes are writable at `to`.
+    #[inline(always)]
+    unsafe fn store_u8(self, to: *mut u8, n: usize, v: Self::V, clamp: U8Clamp) {
+        // SAFETY: the caller guarantees the bytes.
+        unsafe { self.store_as_u8(to, n, clamp.round(self, v)) };
+    }
+
+    /// Stores `table[x]` for the bytes `x` that [`store_u8`](Self::store_u8) would store; the table has 256 entries. Only with
+    /// [`LOOKS_UP_ACTIVATIONS`](Self::LOOKS_UP_ACTIVATIONS).
+    ///
+    /// # Safety
+    /// `n` bytes are writable at `to`.
+    #[inline(always)]
+    unsafe fn store_lookup(self, _to: *mut u8, _n: usize, _: Self::V, _: U8Clamp, _table: &[u8]) {}
 
     /// Rounds the first `n` f32 lanes (at most 16) to u8, ties to even, and stores them. Lanes must be at most 255;
     /// negative lanes and NaN become unspecified bytes.
@@ -636,6 +767,22 @@ pub(crate) trait Simd: Arithmetic + Send + Sync + 'static {
             lanes[lane] = f32::from_bits(above[lane].to_bits() << 8 | below[lane].to_bits());
         }
         U8Quads(self.load_slice(&lanes))
+    }
+
+    /// Returns the dot products of 32 elements of `R` rows, which are `stride` bytes apart, and a group of 16 columns of a
+    /// [`GroupwiseMatrix`](crate::pack::GroupwiseMatrix). Only with [`MULTIPLIES_GROUPS`](Self::MULTIPLIES_GROUPS).
+    ///
+    /// # Safety
+    /// 32 bytes are readable in each row, and 256 bytes of 4-bit weights or 512 of 8-bit ones.
+    #[inline(always)]
+    unsafe fn dot_group<const R: usize>(
+        self,
+        _left: *const u8,
+        _stride: usize,
+        _weights: *const u8,
+        _is_four_bits: bool,
+    ) -> [I32<Self>; R] {
+        [self.splat_i32(0); R]
     }
 
     /// Loads a vector from a slice, zero-filled if it has fewer than 16 elements.

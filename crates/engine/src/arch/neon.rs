@@ -2,8 +2,11 @@
 
 use core::arch::aarch64::*;
 
-use super::x128::{each_register, nibbles_register_wise, register_wise, transpose8_register_wise, u8_register_wise};
-use super::{Arithmetic, I8Quads, I32, Kernel, MANTISSA, SQRT_HALF, Simd, U8Quads};
+use super::neon_groupwise;
+use super::neon_int8::{self, DOTPROD, I8MM, PLAIN};
+use super::tiles::{Int8DepthwiseOperands, Int8Operands, Int8PanelSums, Int8Taps};
+use super::x128::{each_register, nibbles_register_wise, register_wise, transpose8_register_wise};
+use super::{Arithmetic, I8Quads, I32, Kernel, LANES, MANTISSA, SQRT_HALF, Simd, U8Clamp, U8Quads};
 
 /// Token for Advanced SIMD, part of every 64-bit Arm target with floating point. `EXTENSION` says which further
 /// instructions its code may use: [`PLAIN`], [`DOTPROD`] or [`I8MM`].
@@ -11,15 +14,6 @@ use super::{Arithmetic, I8Quads, I32, Kernel, MANTISSA, SQRT_HALF, Simd, U8Quads
 pub(crate) struct Neon<const EXTENSION: u8> {
     int8_dot: Option<Int8Dot>,
 }
-
-/// No further extension.
-pub(crate) const PLAIN: u8 = 0;
-
-/// FEAT_DotProd: dot products of four i8 (`sdot`).
-const DOTPROD: u8 = 1;
-
-/// FEAT_I8MM: dot products of four u8 and four i8 (`usdot`).
-const I8MM: u8 = 2;
 
 /// The int8 dot product extension that the processor supports.
 #[derive(Clone, Copy)]
@@ -45,13 +39,13 @@ impl Neon<PLAIN> {
         Self::new().filter(|_| found).map(|_| Self { int8_dot: Some(Int8Dot::Dotprod) })
     }
 
-    /// Detects FEAT_I8MM.
+    /// Detects FEAT_I8MM, and FEAT_DotProd beside it.
     pub(crate) fn with_i8mm() -> Option<Self> {
         #[cfg(feature = "std")]
         let found = std::arch::is_aarch64_feature_detected!("i8mm");
         #[cfg(not(feature = "std"))]
         let found = cfg!(target_feature = "i8mm");
-        Self::new().filter(|_| found).map(|_| Self { int8_dot: Some(Int8Dot::I8mm) })
+        Self::with_dotprod().filter(|_| found).map(|_| Self { int8_dot: Some(Int8Dot::I8mm) })
     }
 
     pub(crate) fn has_i8mm(self) -> bool {
@@ -69,7 +63,7 @@ fn enter_dotprod<K: Kernel>(simd: Neon<DOTPROD>, kernel: K) -> K::Out {
     kernel.run(simd)
 }
 
-#[target_feature(enable = "neon,i8mm")]
+#[target_feature(enable = "neon,dotprod,i8mm")]
 fn enter_i8mm<K: Kernel>(simd: Neon<I8MM>, kernel: K) -> K::Out {
     kernel.run(simd)
 }
@@ -130,14 +124,9 @@ fn dot_u8i8(a: float32x4_t, b: float32x4_t, sum: float32x4_t) -> float32x4_t {
 }
 
 /// Zero-extends 16 bytes to i32 lanes.
-///
-/// # Safety
-/// 16 bytes are readable.
 #[target_feature(enable = "neon")]
 #[inline]
-unsafe fn widen(from: *const u8) -> [float32x4_t; 4] {
-    // SAFETY: the caller guarantees 16 bytes.
-    let bytes = unsafe { vld1q_u8(from) };
+fn widen(bytes: uint8x16_t) -> [float32x4_t; 4] {
     let (low, high) = (vmovl_u8(vget_low_u8(bytes)), vmovl_high_u8(bytes));
     [
         vreinterpretq_f32_u32(vmovl_u16(vget_low_u16(low))),
@@ -147,18 +136,113 @@ unsafe fn widen(from: *const u8) -> [float32x4_t; 4] {
     ]
 }
 
-/// Rounds 16 f32 lanes to u8 and stores them.
-///
-/// # Safety
-/// 16 bytes are writable.
+/// Rounds 16 f32 lanes to u8.
 #[target_feature(enable = "neon")]
 #[inline]
-unsafe fn narrow(v: [float32x4_t; 4], to: *mut u8) {
+fn narrow(v: [float32x4_t; 4]) -> uint8x16_t {
     let low = vmovn_high_u32(vmovn_u32(vcvtnq_u32_f32(v[0])), vcvtnq_u32_f32(v[1]));
     let high = vmovn_high_u32(vmovn_u32(vcvtnq_u32_f32(v[2])), vcvtnq_u32_f32(v[3]));
-    let bytes = vmovn_high_u16(vmovn_u16(low), high);
-    // SAFETY: the caller guarantees 16 bytes.
-    unsafe { vst1q_u8(to, bytes) };
+    vmovn_high_u16(vmovn_u16(low), high)
+}
+
+/// Widens four f16 bit patterns.
+#[target_feature(enable = "neon")]
+#[inline]
+fn widen_f16(v: uint16x4_t) -> float32x4_t {
+    let wide;
+    // SAFETY: the instruction, which is part of Advanced SIMD, touches its registers alone. Its intrinsic takes a type that is
+    // not stable.
+    unsafe {
+        core::arch::asm!(
+            "fcvtl {wide:v}.4s, {v:v}.4h",
+            wide = lateout(vreg) wide,
+            v = in(vreg) v,
+            options(pure, nomem, nostack, preserves_flags)
+        );
+    }
+    wide
+}
+
+/// Loads the first `n` floats (at most 4) and zeroes the other lanes.
+///
+/// # Safety
+/// `n` floats are readable.
+#[target_feature(enable = "neon")]
+#[inline]
+unsafe fn load_floats(from: *const f32, n: usize) -> float32x4_t {
+    let zero = vdupq_n_f32(0.0);
+    match n {
+        0 => zero,
+        // SAFETY: the caller guarantees the float.
+        1 => unsafe { vld1q_lane_f32::<0>(from, zero) },
+        // SAFETY: the caller guarantees four floats.
+        4.. => unsafe { vld1q_f32(from) },
+        _ => {
+            // SAFETY: the caller guarantees two floats.
+            let low = vcombine_f32(unsafe { vld1_f32(from) }, vdup_n_f32(0.0));
+            // SAFETY: the caller guarantees the third float.
+            if n == 3 { unsafe { vld1q_lane_f32::<2>(from.wrapping_add(2), low) } } else { low }
+        }
+    }
+}
+
+/// Stores the first `n` lanes (at most 4).
+///
+/// # Safety
+/// `n` floats are writable.
+#[target_feature(enable = "neon")]
+#[inline]
+unsafe fn store_floats(to: *mut f32, n: usize, v: float32x4_t) {
+    match n {
+        0 => {}
+        // SAFETY: the caller guarantees the float.
+        1 => unsafe { vst1q_lane_f32::<0>(to, v) },
+        // SAFETY: the caller guarantees four floats.
+        4.. => unsafe { vst1q_f32(to, v) },
+        _ => {
+            let low = vget_low_f32(v);
+            // SAFETY: the caller guarantees two floats.
+            unsafe { vst1_f32(to, low) };
+            if n == 3 {
+                // SAFETY: the caller guarantees the third float.
+                unsafe { vst1q_lane_f32::<2>(to.wrapping_add(2), v) };
+            }
+        }
+    }
+}
+
+/// Stores the first `n` bytes (at most 16).
+///
+/// # Safety
+/// `n` bytes are writable.
+#[target_feature(enable = "neon")]
+#[inline]
+unsafe fn store_bytes(to: *mut u8, n: usize, v: uint8x16_t) {
+    if n >= 16 {
+        // SAFETY: the caller guarantees 16 bytes.
+        return unsafe { vst1q_u8(to, v) };
+    }
+    let (mut to, mut rest) = (to, vget_low_u8(v));
+    if n & 8 != 0 {
+        // SAFETY: the caller guarantees eight bytes.
+        unsafe { vst1_u8(to, rest) };
+        (to, rest) = (to.wrapping_add(8), vget_high_u8(v));
+    }
+    let mut rest = vget_lane_u64::<0>(vreinterpret_u64_u8(rest));
+    if n & 4 != 0 {
+        // SAFETY: the caller guarantees four bytes after those.
+        unsafe { to.cast::<u32>().write_unaligned(rest as u32) };
+        (to, rest) = (to.wrapping_add(4), rest >> 32);
+    }
+    if n & 2 != 0 {
+        // SAFETY: likewise, two bytes.
+        unsafe { to.cast::<u16>().write_unaligned(rest as u16) };
+        (to, rest) = (to.wrapping_add(2), rest >> 16);
+    }
+    if n & 1 != 0 {
+        // SAFETY: likewise, the last byte.
+        unsafe { to.write(rest as u8) };
+    }
 }
 
 /// Low nibbles of each byte, minus 8.
@@ -204,6 +288,8 @@ impl<const EXTENSION: u8> Arithmetic for Neon<EXTENSION> {
         // `fmax` orders -0 below +0, where the other instruction sets return `v`.
         max(bound, v) => vbslq_f32(vcltq_f32(v, bound), bound, v);
         min(bound, v) => vbslq_f32(vcgtq_f32(v, bound), bound, v);
+        // `fmax` propagates NaN.
+        clamp(v, min, max) => vminq_f32(max, vmaxq_f32(min, v));
         abs(v) => vabsq_f32(v);
         copysign(v, sign) => vbslq_f32(vdupq_n_u32(1 << 31), sign, v);
         select_less(a, b, yes, no) => vbslq_f32(vcltq_f32(a, b), yes, no);
@@ -242,11 +328,19 @@ impl<const EXTENSION: u8> Simd for Neon<EXTENSION> {
     const NR_PANELS: usize = 1;
     const DEPTHWISE_PIXELS: usize = 5;
     const VECTOR_REGISTERS: usize = 8;
+    // `sdot` needs registers for the rows and for the offset beside the accumulators.
     const INT8_MR: usize = match EXTENSION {
         I8MM => 6,
         DOTPROD => 4,
         _ => 2,
     };
+    const INT8_LEFT_OFFSET: i32 = neon_int8::left_offset(EXTENSION);
+    const FINISHES_INT8_IN_REGISTERS: bool = true;
+    const HAS_INT8_DEPTHWISE: bool = true;
+    const LOOKS_UP_ACTIVATIONS: bool = true;
+    const PAIRS_INT8_COLUMNS: bool = EXTENSION == I8MM;
+    const MULTIPLIES_GROUPS: bool = true;
+    const PACKS_U8_TOGETHER: bool = false;
 
     #[inline(always)]
     fn vectorize<K: Kernel>(self, kernel: K) -> K::Out {
@@ -265,7 +359,7 @@ impl<const EXTENSION: u8> Simd for Neon<EXTENSION> {
     fn vectorize_int8<K: Kernel>(self, kernel: K) -> K::Out {
         let Self { int8_dot } = self;
         match int8_dot {
-            // SAFETY: `Int8Dot::I8mm` exists only where the processor has FEAT_I8MM.
+            // SAFETY: `Int8Dot::I8mm` exists only where the processor has FEAT_I8MM and FEAT_DotProd.
             Some(Int8Dot::I8mm) => unsafe { enter_i8mm(Neon { int8_dot }, kernel) },
             // SAFETY: `Int8Dot::Dotprod` exists only where the processor has FEAT_DotProd.
             Some(Int8Dot::Dotprod) => unsafe { enter_dotprod(Neon { int8_dot }, kernel) },
@@ -278,7 +372,22 @@ impl<const EXTENSION: u8> Simd for Neon<EXTENSION> {
         self.int8_dot.is_some()
     }
 
-    u8_register_wise!(widen, narrow);
+    #[inline(always)]
+    unsafe fn load_u8(self, from: *const u8, n: usize) -> I32<Self> {
+        // SAFETY: the caller guarantees `n` bytes.
+        let bytes = unsafe { neon_int8::load_bytes(from, n) };
+        // SAFETY: as for `vectorize`.
+        I32(unsafe { widen(bytes) })
+    }
+
+    #[inline(always)]
+    unsafe fn store_as_u8(self, to: *mut u8, n: usize, v: Self::V) {
+        // SAFETY: as for `vectorize`.
+        let bytes = unsafe { narrow(v) };
+        // SAFETY: the caller guarantees `n` bytes.
+        unsafe { store_bytes(to, n, bytes) };
+    }
+
     nibbles_register_wise!(low_nibbles, high_nibbles);
 
     #[inline(always)]
@@ -292,6 +401,165 @@ impl<const EXTENSION: u8> Simd for Neon<EXTENSION> {
     }
 
     #[inline(always)]
+    unsafe fn multiply_int8<const N: usize, const P: usize>(
+        self,
+        tile: &Int8Operands,
+        accumulators: &mut [[I32<Self>; P]; N],
+    ) {
+        for p in 0..P {
+            let tile = Int8Operands { weights: tile.weights.wrapping_add(p * tile.weights_stride), ..*tile };
+            // SAFETY: as for `vectorize`.
+            let mut sums = [unsafe { [vdupq_n_s32(0); 4] }; N];
+            for r in 0..N {
+                sums[r] = each_register!(|i| vreinterpretq_s32_f32(accumulators[r][p].0[i]));
+            }
+            // SAFETY: the caller guarantees the operands; code with an extension comes from `vectorize_int8`.
+            unsafe { neon_int8::multiply::<EXTENSION, N>(&tile, &mut sums) };
+            for r in 0..N {
+                accumulators[r][p] = I32(each_register!(|i| vreinterpretq_f32_s32(sums[r][i])));
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn pair_int8_columns(self, tile: &Int8Operands, to: *mut i8) {
+        // SAFETY: the caller guarantees both panels.
+        unsafe { neon_int8::pair_columns(tile, to) };
+    }
+
+    #[inline(always)]
+    unsafe fn int8_panel_sums(self, weights: *const i8, quads: usize) -> Int8PanelSums<Self> {
+        // SAFETY: the caller guarantees the weights.
+        let (sums, may_have_minimum) = unsafe { neon_int8::panel_sums::<EXTENSION>(weights, quads) };
+        Int8PanelSums { sums: I32(each_register!(|i| vreinterpretq_f32_s32(sums[i]))), may_have_minimum }
+    }
+
+    #[inline(always)]
+    unsafe fn int8_taps<const K: usize>(self, weights: *const i8, to: &mut Int8Taps<K>) -> Option<I32<Self>> {
+        // SAFETY: the caller guarantees the weights.
+        let sums = unsafe { neon_int8::taps(weights, to) }?;
+        Some(I32(each_register!(|i| vreinterpretq_f32_s32(sums[i]))))
+    }
+
+    #[inline(always)]
+    unsafe fn depthwise_int8<const N: usize, const K: usize, const STEP: usize>(
+        self,
+        operands: &Int8DepthwiseOperands<'_, K>,
+        accumulators: &mut [[I32<Self>; 1]; N],
+    ) {
+        // SAFETY: as for `vectorize`.
+        let mut sums = [unsafe { [vdupq_n_s32(0); 4] }; N];
+        for n in 0..N {
+            sums[n] = each_register!(|i| vreinterpretq_s32_f32(accumulators[n][0].0[i]));
+        }
+        // SAFETY: the caller guarantees the operands.
+        unsafe { neon_int8::depthwise::<N, K, STEP>(operands, &mut sums) };
+        for n in 0..N {
+            accumulators[n][0] = I32(each_register!(|i| vreinterpretq_f32_s32(sums[n][i])));
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn multiply_f32<const R: usize, const P: usize>(
+        self,
+        left: &[*const f32; R],
+        steps: usize,
+        panel: *const f32,
+        panel_stride: usize,
+        sums: &mut [[Self::V; P]; R],
+    ) -> usize {
+        let whole = steps / 4 * 4;
+        for p in 0..P {
+            let mut panel = panel.wrapping_add(p * panel_stride);
+            macro_rules! step {
+                ($lane:literal, $x:ident) => {
+                    for j in 0..4 {
+                        // SAFETY: the caller guarantees 16 floats for each step.
+                        let right = unsafe { vld1q_f32(panel.wrapping_add(4 * j)) };
+                        for r in 0..R {
+                            // SAFETY: as for `vectorize`.
+                            sums[r][p][j] = unsafe { vfmaq_laneq_f32::<$lane>(sums[r][p][j], right, $x[r]) };
+                        }
+                    }
+                    panel = panel.wrapping_add(LANES);
+                };
+            }
+            for k in (0..whole).step_by(4) {
+                // SAFETY: as for `vectorize`.
+                let mut x = [unsafe { vdupq_n_f32(0.0) }; R];
+                for r in 0..R {
+                    // SAFETY: the caller guarantees a float for each step.
+                    x[r] = unsafe { vld1q_f32(left[r].wrapping_add(k)) };
+                }
+                step!(0, x);
+                step!(1, x);
+                step!(2, x);
+                step!(3, x);
+            }
+        }
+        whole
+    }
+
+    #[inline(always)]
+    unsafe fn dot_group<const R: usize>(
+        self,
+        left: *const u8,
+        stride: usize,
+        weights: *const u8,
+        is_four_bits: bool,
+    ) -> [I32<Self>; R] {
+        // SAFETY: the caller guarantees the bytes; code with an extension comes from `vectorize_int8`.
+        let dots = unsafe { neon_groupwise::dot_group::<EXTENSION, R>(left, stride, weights, is_four_bits) };
+        let mut sums = [self.splat_i32(0); R];
+        for r in 0..R {
+            sums[r] = I32(each_register!(|i| vreinterpretq_f32_u32(dots[r][i])));
+        }
+        sums
+    }
+
+    #[inline(always)]
+    unsafe fn load_f16(self, from: *const u16) -> Self::V {
+        each_register!(|i| widen_f16(vld1_u16(from.wrapping_add(4 * i))))
+    }
+
+    #[inline(always)]
+    unsafe fn store_u8(self, to: *mut u8, n: usize, v: Self::V, clamp: U8Clamp) {
+        // SAFETY: as for `vectorize`.
+        let bytes = unsafe { neon_int8::to_u8(v, clamp.zero, clamp.min, clamp.max) };
+        // SAFETY: the caller guarantees `n` bytes.
+        unsafe { store_bytes(to, n, bytes) };
+    }
+
+    #[inline(always)]
+    unsafe fn store_lookup(self, to: *mut u8, n: usize, v: Self::V, clamp: U8Clamp, table: &[u8]) {
+        let Some(table) = table.first_chunk() else { return };
+        // SAFETY: as for `vectorize`.
+        let bytes = unsafe { neon_int8::to_u8(v, clamp.zero, clamp.min, clamp.max) };
+        // SAFETY: likewise.
+        let bytes = unsafe { neon_int8::lookup(table, bytes) };
+        // SAFETY: the caller guarantees `n` bytes.
+        unsafe { store_bytes(to, n, bytes) };
+    }
+
+    #[inline(always)]
+    unsafe fn load_partial(self, from: *const f32, n: usize) -> Self::V {
+        if n >= LANES {
+            // SAFETY: the caller guarantees 16 floats.
+            return unsafe { self.load(from) };
+        }
+        each_register!(|i| load_floats(from.wrapping_add(4 * i), n.saturating_sub(4 * i)))
+    }
+
+    #[inline(always)]
+    unsafe fn store_partial(self, to: *mut f32, n: usize, v: Self::V) {
+        if n >= LANES {
+            // SAFETY: the caller guarantees 16 floats.
+            return unsafe { self.store(to, v) };
+        }
+        each_register!(|i| store_floats(to.wrapping_add(4 * i), n.saturating_sub(4 * i), v[i]));
+    }
+
+    #[inline(always)]
     fn dot_u8i8(self, a: U8Quads<Self>, b: I8Quads<Self>, sum: I32<Self>) -> I32<Self> {
         let (a, b, sum) = (a.0, b.0, sum.0);
         I32(each_register!(|i| match const { EXTENSION } {
@@ -299,6 +567,21 @@ impl<const EXTENSION: u8> Simd for Neon<EXTENSION> {
             DOTPROD => dot_u8i8(a[i], b[i], sum[i]),
             _ => dot_u8i8_by_i16(a[i], b[i], sum[i]),
         }))
+    }
+
+    #[inline(always)]
+    fn add_i32(self, a: I32<Self>, b: I32<Self>) -> I32<Self> {
+        let (a, b) = (a.0, b.0);
+        I32(each_register!(|i| {
+            let sum = vaddq_s32(vreinterpretq_s32_f32(a[i]), vreinterpretq_s32_f32(b[i]));
+            vreinterpretq_f32_s32(sum)
+        }))
+    }
+
+    #[inline(always)]
+    fn mul_i32(self, v: I32<Self>, by: i32) -> I32<Self> {
+        let v = v.0;
+        I32(each_register!(|i| vreinterpretq_f32_s32(vmulq_n_s32(vreinterpretq_s32_f32(v[i]), by))))
     }
 
     #[inline(always)]

@@ -48,6 +48,7 @@ macro_rules! transpose8_register_wise {
 pub(super) use transpose8_register_wise;
 
 /// Defines the `Simd` methods that load and store u8, given the widening and the narrowing of 16 bytes.
+#[cfg(not(target_arch = "aarch64"))]
 macro_rules! u8_register_wise {
     ($widen:path, $narrow:path) => {
         #[inline(always)]
@@ -75,6 +76,7 @@ macro_rules! u8_register_wise {
         }
     };
 }
+#[cfg(not(target_arch = "aarch64"))]
 pub(super) use u8_register_wise;
 
 /// Defines `Simd::unpack_nibbles`, given the extraction of the low and of the high nibbles of one register.

@@ -56,7 +56,7 @@ impl Activation {
         let zero = s.splat(0.0);
         match self {
             Activation::None => x,
-            Activation::Clamp { min, max } => s.min(s.splat(max), s.max(s.splat(min), x)),
+            Activation::Clamp { min, max } => s.clamp(x, s.splat(min), s.splat(max)),
             Activation::LeakyRelu { slope } => s.select_less(zero, x, x, s.mul(x, s.splat(slope))),
             Activation::Elu { alpha } => {
                 let negative = s.mul(s.splat(alpha), s.sub(math::exp(s, x), s.splat(1.0)));
@@ -81,5 +81,5 @@ impl Activation {
 #[inline(always)]
 fn hard_sigmoid<S: Arithmetic>(s: S, x: S::V) -> S::V {
     let shifted = s.add(x, s.splat(3.0));
-    s.mul(s.min(s.splat(6.0), s.max(s.splat(0.0), shifted)), s.splat(1.0 / 6.0))
+    s.mul(s.clamp(shifted, s.splat(0.0), s.splat(6.0)), s.splat(1.0 / 6.0))
 }

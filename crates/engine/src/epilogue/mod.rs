@@ -114,7 +114,7 @@ impl EpilogueArgs {
         if self.is_hard_swish {
             return Activation::HardSwish.apply(s, x);
         }
-        s.min(s.splat(self.max), s.max(s.splat(self.min), x))
+        s.clamp(x, s.splat(self.min), s.splat(self.max))
     }
 
     /// Applies everything but the bias. `for_bf16`: the result is rounded to bf16.

@@ -39,6 +39,22 @@ pub(crate) trait KStep: Copy {
     /// The element is readable.
     unsafe fn splat_last<S: Simd>(s: S, row: *const Self) -> Self::Splat<S>;
 
+    /// Accumulates the products of the first steps where several are multiplied at a time; returns their number.
+    ///
+    /// # Safety
+    /// As for [`Simd::multiply_f32`].
+    #[inline(always)]
+    unsafe fn multiply_several<S: Simd, const R: usize, const P: usize>(
+        _: S,
+        _left: &[*const Self; R],
+        _steps: usize,
+        _panel: *const Self::Weight,
+        _panel_stride: usize,
+        _sums: &mut [[S::V; P]; R],
+    ) -> usize {
+        0
+    }
+
     /// `sum + x * weights`; for pairs, the sum of both products is added.
     fn multiply_add<S: Simd>(s: S, x: Self::Splat<S>, weights: Self::Weights<S>, sum: S::V) -> S::V;
 }
@@ -70,6 +86,19 @@ impl KStep for f32 {
     unsafe fn splat_last<S: Simd>(s: S, row: *const f32) -> S::V {
         // SAFETY: likewise.
         unsafe { Self::splat(s, row) }
+    }
+
+    #[inline(always)]
+    unsafe fn multiply_several<S: Simd, const R: usize, const P: usize>(
+        s: S,
+        left: &[*const f32; R],
+        steps: usize,
+        panel: *const f32,
+        panel_stride: usize,
+        sums: &mut [[S::V; P]; R],
+    ) -> usize {
+        // SAFETY: the caller guarantees all of it.
+        unsafe { s.multiply_f32(left, steps, panel, panel_stride, sums) }
     }
 
     #[inline(always)]
@@ -189,7 +218,10 @@ impl<T: KStep> TileOperands<T> {
                 // SAFETY: there is a pointer for each row and tap.
                 left[r] = unsafe { *pointers.wrapping_add(r) };
             }
-            for k in 0..self.steps {
+            // SAFETY: each pointer is to `steps` steps, and each panel has a row for each step of each tap.
+            let done = unsafe { T::multiply_several(s, &left, self.steps, panel, self.panel_stride, sums) };
+            panel = panel.wrapping_add(done * T::PANEL_ELEMENTS);
+            for k in done..self.steps {
                 let mut right = [T::zeros(s); P];
                 for p in 0..P {
                     // SAFETY: each panel has a row for each step of each tap.
@@ -456,7 +488,7 @@ impl<T: KStep, const R: usize, const P: usize> Microkernel<'_, T, R, P> {
             let (min, max) = (s.splat(tile.epilogue.min), s.splat(tile.epilogue.max));
             for r in 0..R {
                 for p in 0..P {
-                    sums[r][p] = s.min(max, s.max(min, sums[r][p]));
+                    sums[r][p] = s.clamp(sums[r][p], min, max);
                 }
             }
         }

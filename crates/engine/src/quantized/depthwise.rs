@@ -7,7 +7,7 @@
 use core::mem::MaybeUninit;
 use core::ops::Range;
 
-use crate::arch::{Aligned, I8Quads, I32, Kernel, LANES, Simd};
+use crate::arch::{Aligned, I8Quads, I32, Int8DepthwiseOperands, Kernel, LANES, Simd};
 use crate::error::{Error, at_least};
 use crate::pack::depthwise2d_i8_len;
 use crate::task_memory::{AnyBytes, TaskMemory};
@@ -24,6 +24,9 @@ const MAX_KERNEL_ROWS: usize = 32;
 
 /// Maximum output pixels that are accumulated before the epilogue.
 const MAX_PIXELS: usize = 64;
+
+/// Output pixels of a tile that multiplies tap by tap.
+const TAP_PIXELS: usize = 4;
 
 /// Maximum columns of quads that are made together: with the accumulators they fit in L1.
 const MAX_COLUMNS: usize = 192;
@@ -316,6 +319,15 @@ impl SmallKernel<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S, offset: I32<S>, sums: &mut VectorBuffer<MAX_PIXELS>) -> bool {
         let conv = self.row.depthwise.conv;
+        if const { S::HAS_INT8_DEPTHWISE } && conv.dilation[1] == 1 && self.pixels >= TAP_PIXELS {
+            match (conv.kernel, conv.stride[1]) {
+                ([3, 3], 1) => return self.tap_tiles::<S, 3, 1>(s, offset, sums),
+                ([3, 3], 2) => return self.tap_tiles::<S, 3, 2>(s, offset, sums),
+                ([5, 5], 1) => return self.tap_tiles::<S, 5, 1>(s, offset, sums),
+                ([5, 5], 2) => return self.tap_tiles::<S, 5, 2>(s, offset, sums),
+                _ => {}
+            }
+        }
         if conv.stride[1] != 1 || conv.dilation[1] != 1 {
             return false;
         }
@@ -332,6 +344,70 @@ impl SmallKernel<'_> {
         true
     }
 
+    /// Computes [`TAP_PIXELS`] pixels at a time, `STEP` columns apart, tap by tap; returns false if a weight may be -128. The
+    /// last tile overlaps the one before and recomputes its pixels.
+    #[inline(always)]
+    fn tap_tiles<S: Simd, const K: usize, const STEP: usize>(
+        self,
+        s: S,
+        offset: I32<S>,
+        sums: &mut VectorBuffer<MAX_PIXELS>,
+    ) -> bool {
+        let row = self.row;
+        let DepthwiseU8 { conv, out_w, ref epilogue, out, .. } = *row.depthwise;
+        let mut taps = [[[0; LANES]; K]; K];
+        // SAFETY: `depthwise2d_u8` has checked the weights' size.
+        let Some(column_sums) = (unsafe { s.int8_taps(row.weights, &mut taps) }) else { return false };
+        let offset = s.add_i32(offset, s.mul_i32(column_sums, 128));
+        let (starts, strides) = self.rows::<K>();
+        let mut are_stored = true;
+        for x in (0..self.pixels).step_by(TAP_PIXELS) {
+            let x = x.min(self.pixels - TAP_PIXELS);
+            let first = self.first.wrapping_add(x * STEP);
+            let mut from = starts;
+            for i in 0..K {
+                from[i] = from[i].wrapping_add(first.wrapping_mul(strides[i]));
+            }
+            let pad = row.input_rows.pad.as_ptr();
+            let operands =
+                Int8DepthwiseOperands { from, strides, first, in_w: conv.in_w, pad, lanes: row.lanes, taps: &taps };
+            let mut tile = [[offset]; TAP_PIXELS];
+            // SAFETY: `depthwise2d_u8` has checked the input's size; padding has 16 bytes.
+            unsafe { s.depthwise_int8::<TAP_PIXELS, K, STEP>(&operands, &mut tile) };
+            let (first_row, column, columns) = (row.out_row * out_w + self.start + x, row.channel, row.lanes);
+            let registers = RegisterTile { sums: &tile, row: first_row, column, columns, out_stride: conv.out_stride };
+            // SAFETY: all sizes were checked, and tasks have their own rows.
+            if unsafe { registers.run_on(s, epilogue, out) } {
+                continue;
+            }
+            are_stored = false;
+            for n in 0..TAP_PIXELS {
+                // SAFETY: there is room for a vector.
+                unsafe { s.store_i32(sums[x + n].as_mut_ptr().cast(), tile[n][0]) };
+            }
+        }
+        if !are_stored {
+            row.finish(s, sums, self.start, self.pixels);
+        }
+        true
+    }
+
+    /// Returns the first channel of column 0 of each row, and the bytes from a column to the next one. Padding rows are read
+    /// with a stride of 0.
+    #[inline(always)]
+    fn rows<const K: usize>(self) -> ([*const u8; K], [usize; K]) {
+        let row = self.row;
+        let (mut starts, mut strides) = ([row.input_rows.pad.as_ptr(); K], [0; K]);
+        for i in 0..K {
+            // SAFETY: all rows of the window were written.
+            if let Some(start) = unsafe { row.input_rows.starts[i].assume_init() } {
+                starts[i] = start.wrapping_add(row.channel);
+                strides[i] = row.depthwise.conv.in_stride;
+            }
+        }
+        (starts, strides)
+    }
+
     /// Computes `N` pixels at a time with a `K` x `K` kernel, for 16 channels or fewer unless `WHOLE`. The last tile
     /// overlaps the one before and recomputes its pixels.
     #[inline(always)]
@@ -343,16 +419,7 @@ impl SmallKernel<'_> {
     ) {
         let row = self.row;
         let DepthwiseU8 { conv, out_w, ref epilogue, out, .. } = *row.depthwise;
-        // Padding rows are read with a stride of 0.
-        let pad = row.input_rows.pad.as_ptr();
-        let (mut starts, mut strides) = ([pad; K], [0; K]);
-        for i in 0..K {
-            // SAFETY: all rows of the window were written.
-            if let Some(start) = unsafe { row.input_rows.starts[i].assume_init() } {
-                starts[i] = start.wrapping_add(row.channel);
-                strides[i] = conv.in_stride;
-            }
-        }
+        let (starts, strides) = self.rows::<K>();
         let groups = const { K.div_ceil(4) };
         let mut weights = [[s.splat_i8_quads(0); 2]; K];
         for w in 0..K {
@@ -372,8 +439,8 @@ impl SmallKernel<'_> {
             }
             let tile = self.tile::<S, N, K, WHOLE>(s, offset, &weights, first, from, strides);
             let first_row = row.out_row * out_w + self.start + x;
-            let registers =
-                RegisterTile { sums: &tile, row: first_row, column: row.channel, out_stride: conv.out_stride };
+            let (column, columns) = (row.channel, row.lanes);
+            let registers = RegisterTile { sums: &tile, row: first_row, column, columns, out_stride: conv.out_stride };
             // SAFETY: all sizes were checked, and tasks have their own rows.
             if const { WHOLE && K == 3 } && unsafe { registers.run_on(s, epilogue, out) } {
                 continue;

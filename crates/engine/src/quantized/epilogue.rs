@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use super::GroupwiseEpilogue;
 use crate::Activation;
-use crate::arch::{I32, Kernel, LANES, Simd, U8Clamp};
+use crate::arch::{Arithmetic, I32, Kernel, LANES, Scalar, Simd, U8Clamp};
 use crate::error::{Error, at_least, span};
 
 /// Affine quantization to u8: a byte stands for `(byte - zero) * scale`. Values are rounded to nearest, ties to even,
@@ -157,7 +157,8 @@ impl QuantEpilogue<'_> {
         // A clamp before rounding equals a clamp of the rounded value.
         let inner = match self.inner {
             Some((activation, affine)) if is_bounds(activation) => {
-                Some((U8Quantizer::of(affine).within(activation).centered(), affine.scale))
+                let inner = U8Quantizer::of(affine).within(activation);
+                Some((inner.centered(), inner.bytes(), affine.scale))
             }
             Some(_) => return None,
             None => None,
@@ -166,7 +167,7 @@ impl QuantEpilogue<'_> {
             (None, None, activation) if is_bounds(activation) => {
                 Some(FastPath::Scale { inverse: to.inverse, to: to.within(activation).bytes() })
             }
-            (Some((inner, scale)), Some(residual), activation) if is_bounds(activation) => {
+            (Some((inner, _, scale)), Some(residual), activation) if is_bounds(activation) => {
                 Some(FastPath::AddResidual {
                     inner,
                     factor: scale * to.inverse,
@@ -175,8 +176,8 @@ impl QuantEpilogue<'_> {
                     to: to.within(activation).bytes(),
                 })
             }
-            (Some((inner, scale)), None, Activation::HardSwish) => {
-                Some(FastPath::HardSwish { inner, scale, inverse: to.inverse, to: to.bytes() })
+            (Some((inner, index, scale)), None, Activation::HardSwish) => {
+                Some(FastPath::HardSwish { inner, index, scale, inverse: to.inverse, to: to.bytes() })
             }
             _ => None,
         }
@@ -192,6 +193,8 @@ impl QuantEpilogue<'_> {
             Some(residual) => (residual.data.as_ptr(), residual.stride, residual.affine),
             None => (core::ptr::null(), 0, Affine { scale: 0.0, zero_point: 0, min: 0, max: 0 }),
         };
+        let has_fast_path = self.bias.is_none() && self.rows.is_none();
+        let fast_path = to.filter(|_| has_fast_path).and_then(|to| self.fast_path(to));
         QuantEpilogueArgs {
             offsets: self.offsets.as_ptr(),
             column_vector: self.scales.as_ptr(),
@@ -203,7 +206,8 @@ impl QuantEpilogue<'_> {
             residual_zero_point: f32::from(residual_affine.zero_point),
             activation: self.activation,
             to,
-            fast_path: to.filter(|_| self.bias.is_none() && self.rows.is_none()).and_then(|to| self.fast_path(to)),
+            fast_path,
+            table: fast_path.map_or([0; TABLE_LEN], |path| path.table()),
             row_scales: self.rows.map_or(core::ptr::null(), |rows| rows.scales.as_ptr()),
             row_zero_points: self.rows.map_or(core::ptr::null(), |rows| rows.zero_points.as_ptr()),
             row_step: self.rows.map_or(0, |rows| rows.step()),
@@ -259,7 +263,7 @@ impl U8Quantizer {
 
     #[inline(always)]
     fn bounded<S: Simd>(&self, s: S, quantized: S::V) -> S::V {
-        s.min(s.splat(self.max), s.max(s.splat(self.min), quantized))
+        s.clamp(quantized, s.splat(self.min), s.splat(self.max))
     }
 }
 
@@ -281,6 +285,8 @@ pub(super) struct QuantEpilogueArgs {
     /// `None` for f32 output.
     to: Option<U8Quantizer>,
     fast_path: Option<FastPath>,
+    /// With [`FastPath::HardSwish`], its results; only where [`Simd::LOOKS_UP_ACTIVATIONS`].
+    table: [u8; TABLE_LEN],
     /// Null if there are none.
     row_scales: *const f32,
     /// Null if there are none. Otherwise accumulators start at minus the zero point times `offsets`.
@@ -327,6 +333,7 @@ impl GroupwiseEpilogue<'_> {
             activation: self.activation,
             to: None,
             fast_path: None,
+            table: [0; TABLE_LEN],
             row_scales: self.rows.scales.as_ptr(),
             row_zero_points: self.rows.zero_points.as_ptr(),
             row_step: self.rows.step(),
@@ -343,9 +350,28 @@ enum FastPath {
     /// all in output units; round and clamp.
     AddResidual { inner: U8Quantizer, factor: f32, other: f32, shift: f32, to: U8Clamp },
     /// Round to `inner` relative to its zero point; multiply by `scale`; hard-swish; scale to output units, round and
-    /// clamp.
-    HardSwish { inner: U8Quantizer, scale: f32, inverse: f32, to: U8Clamp },
+    /// clamp. `index` is `inner` as bytes, see [`QuantEpilogueArgs::table`].
+    HardSwish { inner: U8Quantizer, index: U8Clamp, scale: f32, inverse: f32, to: U8Clamp },
 }
+
+impl FastPath {
+    /// Returns the results of a hard-swish for each byte that the inner quantization gives.
+    fn table(&self) -> [u8; TABLE_LEN] {
+        let mut table = [0; TABLE_LEN];
+        let &Self::HardSwish { index, scale, inverse, to, .. } = self else { return table };
+        let s = Scalar::new();
+        for (part, bytes) in table.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
+            let centered = |lane: usize| (part * LANES + lane) as f32 - f32::from(index.zero);
+            let x = s.mul(s.load_slice(&core::array::from_fn::<_, LANES, _>(centered)), s.splat(scale));
+            let y = to.round(s, s.mul(Activation::HardSwish.apply(s, x), s.splat(inverse)));
+            *bytes = s.to_array(y).map(|byte| byte as u8);
+        }
+        table
+    }
+}
+
+/// Entries of a table of an activation; none for instruction sets that do not look up.
+const TABLE_LEN: usize = if cfg!(target_arch = "aarch64") { 256 } else { 0 };
 
 // SAFETY: the pointers are to slices that are only read, and whose borrow lasts for the call that made the epilogue.
 unsafe impl Sync for QuantEpilogueArgs {}
@@ -425,18 +451,30 @@ impl<A: Accumulator> ApplyQuantEpilogue<'_, A> {
     #[inline(always)]
     fn store<S: Simd>(&self, s: S, stage: &impl ToOutputUnits<S>, to: U8Clamp, panel: usize, out: *mut u8) -> usize {
         let columns = self.columns - panel * LANES;
-        if columns >= 2 * LANES && self.rows >= 2 {
+        if const { S::PACKS_U8_TOGETHER } && columns >= 2 * LANES && self.rows >= 2 {
             self.store_whole::<S, 2>(s, stage, to, panel, out);
             return 2;
         }
-        if columns >= LANES && self.rows >= 4 {
+        if const { S::PACKS_U8_TOGETHER } && columns >= LANES && self.rows >= 4 {
             self.store_whole::<S, 1>(s, stage, to, panel, out);
             return 1;
         }
         for row in 0..self.rows {
             let value = stage.convert(s, self.sum(s, row, panel), self.row + row, 0);
             // SAFETY: `run_on` requires the output.
-            unsafe { s.store_as_u8(self.address(out, row, panel), columns.min(LANES), to.round(s, value)) };
+            unsafe { s.store_u8(self.address(out, row, panel), columns.min(LANES), value, to) };
+        }
+        1
+    }
+
+    /// Stores the entries of the table for all rows of a panel; returns the number of panels.
+    #[inline(always)]
+    fn look_up<S: Simd>(&self, s: S, stage: &ScaleOnly<S>, index: U8Clamp, panel: usize, out: *mut u8) -> usize {
+        let columns = (self.columns - panel * LANES).min(LANES);
+        for row in 0..self.rows {
+            let value = stage.convert(s, self.sum(s, row, panel), self.row + row, 0);
+            // SAFETY: `run_on` requires the output.
+            unsafe { s.store_lookup(self.address(out, row, panel), columns, value, index, &self.epilogue.table) };
         }
         1
     }
@@ -546,16 +584,26 @@ impl<S: Simd> ToOutputUnits<S> for ScaleHardSwish<S> {
     }
 }
 
-/// Accumulators of `N` rows and `P` whole panels in registers.
+/// Accumulators of `N` rows and `P` panels in registers.
 pub(super) struct RegisterTile<'a, S: Simd, const N: usize, const P: usize> {
     pub(super) sums: &'a [[I32<S>; P]; N],
-    /// First row and column in the output.
+    /// First row and column in the output, and the number of columns.
     pub(super) row: usize,
     pub(super) column: usize,
+    pub(super) columns: usize,
     pub(super) out_stride: usize,
 }
 
 impl<S: Simd, const N: usize, const P: usize> RegisterTile<'_, S, N, P> {
+    /// True if this instruction set stores tiles of this many rows and columns from registers.
+    #[inline(always)]
+    pub(super) fn exists_for(columns: usize) -> bool {
+        if const { !S::FINISHES_INT8_IN_REGISTERS || (S::PACKS_U8_TOGETHER && N < 4) } {
+            return false;
+        }
+        (const { !S::PACKS_U8_TOGETHER }) || columns == P * LANES
+    }
+
     /// Stores the u8 results directly from registers if the epilogue only scales and clamps; returns false otherwise.
     /// The loops of other epilogues are not unrolled and would force the accumulators into memory from the start.
     ///
@@ -566,7 +614,19 @@ impl<S: Simd, const N: usize, const P: usize> RegisterTile<'_, S, N, P> {
         let (Some(FastPath::Scale { inverse, to }), OutPtr::Bytes(out)) = (epilogue.fast_path, out) else {
             return false;
         };
-        let Self { sums, row, column, out_stride } = self;
+        let Self { sums, row, column, columns, out_stride } = self;
+        if const { !S::PACKS_U8_TOGETHER } {
+            let stage = ScaleOnly::new(s, epilogue, column, columns, inverse);
+            for r in 0..N {
+                for p in 0..P {
+                    let value = stage.convert(s, s.i32_to_f32(sums[r][p]), row + r, p);
+                    let at = out.wrapping_add((row + r) * out_stride + column + p * LANES);
+                    // SAFETY: the caller guarantees the output.
+                    unsafe { s.store_u8(at, (columns - p * LANES).min(LANES), value, to) };
+                }
+            }
+            return true;
+        }
         let stage = ScaleOnly::new(s, epilogue, column, P * LANES, inverse);
         // Four vectors at a time; the last rows overlap the ones before and are recomputed.
         let rows = const { 4 / P };
@@ -611,7 +671,10 @@ impl<A: Accumulator> Kernel for ApplyQuantEpilogue<'_, A> {
                             ScaleAddResidual { scaled, inner, factor, residual, residual_stride, n, other, shift };
                         self.store(s, &added, to, panel, out)
                     }
-                    FastPath::HardSwish { inner, scale, inverse, to } => {
+                    FastPath::HardSwish { inner, index, .. } if const { S::LOOKS_UP_ACTIVATIONS } => {
+                        self.look_up(s, &scaled(inner.inverse), index, panel, out)
+                    }
+                    FastPath::HardSwish { inner, scale, inverse, to, .. } => {
                         let (unit, inverse) = (s.splat(scale), s.splat(inverse));
                         let swish = ScaleHardSwish { scaled: scaled(inner.inverse), inner, unit, inverse };
                         self.store(s, &swish, to, panel, out)

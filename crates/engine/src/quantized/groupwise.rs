@@ -187,47 +187,58 @@ impl<const R: usize, const P: usize, const KIND: u8> Kernel for GroupwiseTile<'_
             // One of the two is used.
             let (mut sums, mut i4_sums) = ([[s.splat_i32(0); P]; R], [[s.zero_i4_sums(); P]; R]);
             let mut bytes = [s.zero_i4_sums(); R];
-            for vector in 0..NIBBLE_ROWS {
-                let (mut low, mut high) = ([s.splat_i8_quads(0); P], [s.splat_i8_quads(0); P]);
+            if const { S::MULTIPLIES_GROUPS } {
                 for p in 0..P {
-                    let at = weights.wrapping_add(p * stride + vector * 4 * LANES);
-                    if const { KIND == EIGHT } {
-                        // SAFETY: each group of a panel has 16 scales and four vectors of weights, or eight.
-                        low[p] = unsafe { s.load_i8_quads(at.cast()) };
-                        // SAFETY: likewise.
-                        high[p] = unsafe { s.load_i8_quads(at.wrapping_add(NIBBLE_ROWS * 4 * LANES).cast()) };
-                    } else {
-                        // SAFETY: likewise.
-                        (low[p], high[p]) = s.unpack_nibbles(unsafe { s.load_u8_quads(at) });
+                    let weights = weights.wrapping_add(p * stride);
+                    // SAFETY: each group of a panel has 32 weights for each column, and of a row 32 bytes.
+                    let dots = unsafe { s.dot_group::<R>(left, k, weights, const { KIND != EIGHT }) };
+                    for r in 0..R {
+                        sums[r][p] = dots[r];
                     }
                 }
-                for r in 0..R {
-                    let at = left.wrapping_add(r * k + 4 * vector);
-                    // SAFETY: each row has 32 bytes for each group.
-                    let first = unsafe { at.cast::<u32>().read_unaligned() };
-                    // SAFETY: likewise.
-                    let second = unsafe { at.wrapping_add(GROUP_SIZE / 2).cast::<u32>().read_unaligned() };
-                    let first = s.splat_u8_quads(u32::from_le(first));
-                    let second = s.splat_u8_quads(u32::from_le(second));
-                    if const { R == 1 } && has_zeros {
-                        bytes[r] = s.dot_u8i4(first, ones, bytes[r]);
-                        bytes[r] = s.dot_u8i4(second, ones, bytes[r]);
-                    }
+            } else {
+                for vector in 0..NIBBLE_ROWS {
+                    let (mut low, mut high) = ([s.splat_i8_quads(0); P], [s.splat_i8_quads(0); P]);
                     for p in 0..P {
+                        let at = weights.wrapping_add(p * stride + vector * 4 * LANES);
                         if const { KIND == EIGHT } {
-                            sums[r][p] = s.dot_u8i8(first, low[p], sums[r][p]);
-                            sums[r][p] = s.dot_u8i8(second, high[p], sums[r][p]);
+                            // SAFETY: each group of a panel has 16 scales and four vectors of weights, or eight.
+                            low[p] = unsafe { s.load_i8_quads(at.cast()) };
+                            // SAFETY: likewise.
+                            high[p] = unsafe { s.load_i8_quads(at.wrapping_add(NIBBLE_ROWS * 4 * LANES).cast()) };
                         } else {
-                            i4_sums[r][p] = s.dot_u8i4(first, low[p], i4_sums[r][p]);
-                            i4_sums[r][p] = s.dot_u8i4(second, high[p], i4_sums[r][p]);
+                            // SAFETY: likewise.
+                            (low[p], high[p]) = s.unpack_nibbles(unsafe { s.load_u8_quads(at) });
+                        }
+                    }
+                    for r in 0..R {
+                        let at = left.wrapping_add(r * k + 4 * vector);
+                        // SAFETY: each row has 32 bytes for each group.
+                        let first = unsafe { at.cast::<u32>().read_unaligned() };
+                        // SAFETY: likewise.
+                        let second = unsafe { at.wrapping_add(GROUP_SIZE / 2).cast::<u32>().read_unaligned() };
+                        let first = s.splat_u8_quads(u32::from_le(first));
+                        let second = s.splat_u8_quads(u32::from_le(second));
+                        if const { R == 1 } && has_zeros {
+                            bytes[r] = s.dot_u8i4(first, ones, bytes[r]);
+                            bytes[r] = s.dot_u8i4(second, ones, bytes[r]);
+                        }
+                        for p in 0..P {
+                            if const { KIND == EIGHT } {
+                                sums[r][p] = s.dot_u8i8(first, low[p], sums[r][p]);
+                                sums[r][p] = s.dot_u8i8(second, high[p], sums[r][p]);
+                            } else {
+                                i4_sums[r][p] = s.dot_u8i4(first, low[p], i4_sums[r][p]);
+                                i4_sums[r][p] = s.dot_u8i4(second, high[p], i4_sums[r][p]);
+                            }
                         }
                     }
                 }
-            }
-            if const { KIND != EIGHT } {
-                for r in 0..R {
-                    for p in 0..P {
-                        sums[r][p] = s.i4_sums_to_i32(i4_sums[r][p]);
+                if const { KIND != EIGHT } {
+                    for r in 0..R {
+                        for p in 0..P {
+                            sums[r][p] = s.i4_sums_to_i32(i4_sums[r][p]);
+                        }
                     }
                 }
             }
@@ -235,7 +246,7 @@ impl<const R: usize, const P: usize, const KIND: u8> Kernel for GroupwiseTile<'_
                 let mut byte_sums = [s.splat_i32(0); R];
                 // Sums of bytes times zero points are integers that f32 represents exactly.
                 for r in 0..R {
-                    byte_sums[r] = if const { R > 1 } {
+                    byte_sums[r] = if const { R > 1 || S::MULTIPLIES_GROUPS } {
                         // SAFETY: each row has 32 bytes for each group.
                         let row = unsafe { left.wrapping_add(r * k).cast::<[u8; GROUP_SIZE]>().read_unaligned() };
                         s.splat_i32(row.iter().map(|byte| i32::from(*byte)).sum())

@@ -7,7 +7,7 @@
 use core::mem::MaybeUninit;
 
 use crate::Engine;
-use crate::arch::{Aligned, Kernel, LANES, Simd};
+use crate::arch::{Aligned, Int8Operands, Int8PanelSums, Kernel, LANES, Simd};
 use crate::error::Error;
 use crate::igemm::OutputLayout;
 use crate::pack::pad_to_4;
@@ -34,6 +34,12 @@ const BLOCK_ROWS_BYTES: usize = 192 << 10;
 const MAX_MR: usize = 14;
 const MAX_PANELS: usize = 2;
 
+/// Capacity for a panel whose columns are paired, in bytes; only an instruction set of this architecture pairs them.
+const MAX_PAIRED_BYTES: usize = if cfg!(target_arch = "aarch64") { 96 << 10 } else { 0 };
+
+/// Rows for which the columns of a panel are paired.
+const MIN_PAIRED_ROWS: usize = 12;
+
 /// Checks that a window of `taps` taps of `depth` bytes fits the indirection buffer and the accumulators.
 pub(super) fn check_window(taps: usize, depth: usize, is_padded: bool) -> Result<(), Error> {
     let quads = pad_to_4(depth);
@@ -49,6 +55,7 @@ pub(super) struct U8IndirectionBuffer {
     pub(super) pointers: [MaybeUninit<*const u8>; MAX_POINTERS],
     pub(super) copies: [MaybeUninit<u8>; MAX_COPIED_BYTES],
     pub(super) pad: [MaybeUninit<u8>; MAX_PAD_BYTES],
+    paired: [MaybeUninit<i8>; MAX_PAIRED_BYTES],
 }
 
 // SAFETY: arrays without a value of their own.
@@ -143,18 +150,25 @@ impl<R: U8LhsRows> Kernel for U8IgemmTask<'_, R> {
                     } else {
                         (weights.wrapping_add(together * panel_bytes), (4 * LANES).div_ceil(tiles))
                     };
-                    let tile = U8TileStack {
-                        ahead,
-                        ahead_step,
-                        epilogue: &epilogue,
-                        out,
-                        out_stride,
+                    let operands = Int8Operands {
                         pointers: pointers.pointers.as_ptr().cast(),
                         pointer_stride: count,
                         taps,
                         quads: depth / 4,
                         weights,
                         weights_stride: panel_bytes,
+                        ahead,
+                        ahead_step,
+                        may_have_minimum: true,
+                        is_paired: false,
+                    };
+                    let tile = U8TileStack {
+                        operands,
+                        offsets: core::ptr::null(),
+                        paired: &raw mut pointers.paired,
+                        epilogue: &epilogue,
+                        out,
+                        out_stride,
                         row: first,
                         column: group * igemm.columns + group_column,
                         columns: (igemm.columns - group_column).min(together * LANES),
@@ -173,22 +187,15 @@ impl<R: U8LhsRows> Kernel for U8IgemmTask<'_, R> {
 /// A stack of tiles. Independent of how rows are found, so that it is instantiated once.
 #[derive(Clone, Copy)]
 struct U8TileStack<'a> {
+    operands: Int8Operands,
+    /// Offsets of the columns of each panel, and what is added to the initial accumulators that they determine; the latter only
+    /// with [`Simd::INT8_LEFT_OFFSET`].
+    offsets: *const [MaybeUninit<Aligned>; 2],
+    /// Memory for a panel whose columns are paired.
+    paired: *mut [MaybeUninit<i8>],
     epilogue: &'a QuantEpilogueArgs,
     out: OutPtr,
     out_stride: usize,
-    /// Pointers to the rows' elements, `[taps][pointer_stride]`, starting with the tile's first row.
-    pointers: *const *const u8,
-    pointer_stride: usize,
-    taps: usize,
-    /// Steps of four k per tap.
-    quads: usize,
-    /// First panel, and the bytes between panels.
-    weights: *const i8,
-    weights_stride: usize,
-    /// Prefetch address of the first step and the bytes to that of the next step; the same offset applies to a second
-    /// panel.
-    ahead: *const i8,
-    ahead_step: usize,
     /// First row, counted from the start of the outer row, and first column in the output.
     row: usize,
     column: usize,
@@ -208,80 +215,115 @@ impl U8TileStack<'_> {
                 "a register tile without a microkernel"
             );
         }
+        let mut offsets = [[MaybeUninit::uninit(); 2]; P];
+        self.load_offsets(s, &mut offsets);
+        self.offsets = offsets.as_ptr();
+        if const { S::PAIRS_INT8_COLUMNS && P == 1 }
+            && count >= MIN_PAIRED_ROWS
+            && self.operands.paired_bytes() <= self.paired.len()
+        {
+            // SAFETY: `U8Igemm::run` requires the weights of all panels, and there is room.
+            unsafe { s.pair_int8_columns(&self.operands, self.paired.cast()) };
+            self.operands = Int8Operands { weights: self.paired.cast(), is_paired: true, ..self.operands };
+        }
         let mut left = count;
         macro_rules! by_height {
             ($($rows:literal)*) => {$(
                 // Few heights per instruction set, as each is an instantiation.
                 if const { $rows == S::INT8_MR || $rows == S::INT8_MR / 2 || $rows == 1 || ($rows == 4 && S::INT8_MR > 4) } {
                     while left >= $rows {
-                        s.vectorize(U8Microkernel::<$rows, P>(self));
-                        left -= $rows;
-                        self.row += $rows;
-                        self.ahead = self.ahead.wrapping_add(self.taps * self.quads * self.ahead_step);
-                        self.pointers = self.pointers.wrapping_add($rows);
+                        let repeat = left / $rows;
+                        s.vectorize(U8Microkernel::<$rows, P> { first: self, repeat });
+                        self.advance(repeat, $rows);
+                        left -= repeat * $rows;
                     }
                 }
             )*};
         }
         by_height!(14 12 7 6 4 3 2 1);
     }
+
+    /// Advances by tiles of `rows` rows.
+    #[inline(always)]
+    fn advance(&mut self, tiles: usize, rows: usize) {
+        let Int8Operands { taps, quads, ahead_step, .. } = self.operands;
+        self.row += tiles * rows;
+        self.operands.ahead = self.operands.ahead.wrapping_add(tiles * taps * quads * ahead_step);
+        self.operands.pointers = self.operands.pointers.wrapping_add(tiles * rows);
+    }
+
+    /// Loads the initial accumulators.
+    #[inline(always)]
+    fn load_offsets<S: Simd, const P: usize>(&mut self, s: S, to: &mut [[MaybeUninit<Aligned>; 2]; P]) {
+        let Int8Operands { taps, quads, weights, weights_stride, .. } = self.operands;
+        self.operands.may_have_minimum = false;
+        for p in 0..P {
+            let n = (self.columns - p * LANES).min(LANES);
+            let from = self.epilogue.offsets.wrapping_add(self.column + p * LANES);
+            // SAFETY: there is an offset for each column.
+            let offsets = unsafe { s.load_partial_i32(from, n) };
+            if const { S::INT8_LEFT_OFFSET != 0 } {
+                // SAFETY: `U8Igemm::run` requires the weights of all panels.
+                let sums = unsafe { s.int8_panel_sums(weights.wrapping_add(p * weights_stride), taps * quads) };
+                let Int8PanelSums { sums, may_have_minimum } = sums;
+                self.operands.may_have_minimum |= may_have_minimum;
+                let subtracted = s.mul_i32(sums, S::INT8_LEFT_OFFSET);
+                // SAFETY: there is room for a vector.
+                unsafe { s.store_i32(to[p][1].as_mut_ptr().cast(), subtracted) };
+            }
+            // SAFETY: likewise.
+            unsafe { s.store_i32(to[p][0].as_mut_ptr().cast(), offsets) };
+        }
+    }
 }
 
-/// A microkernel of `N` rows and `P` panels.
-struct U8Microkernel<'a, const N: usize, const P: usize>(U8TileStack<'a>);
+/// A microkernel of `N` rows and `P` panels, for `repeat` tiles below each other.
+struct U8Microkernel<'a, const N: usize, const P: usize> {
+    first: U8TileStack<'a>,
+    repeat: usize,
+}
 
 impl<const N: usize, const P: usize> Kernel for U8Microkernel<'_, N, P> {
     type Out = ();
 
-    // LLVM keeps the accumulators in registers only if every access is in an unrolled loop over indices.
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let tile = self.0;
+        let mut tile = self.first;
+        for _ in 0..self.repeat {
+            Self::one(s, &tile);
+            tile.advance(1, N);
+        }
+    }
+}
+
+impl<const N: usize, const P: usize> U8Microkernel<'_, N, P> {
+    // LLVM keeps the accumulators in registers only if every access is in an unrolled loop over indices.
+    #[inline(always)]
+    fn one<S: Simd>(s: S, tile: &U8TileStack<'_>) {
         let epilogue = tile.epilogue;
         let mut sums = [[s.splat_i32(0); P]; N];
         for p in 0..P {
-            let n = (tile.columns - p * LANES).min(LANES);
-            // SAFETY: there is an offset for each column.
-            let offset = unsafe { s.load_partial_i32(epilogue.offsets.wrapping_add(tile.column + p * LANES), n) };
+            let offsets = tile.offsets.wrapping_add(p).cast::<i32>();
+            // SAFETY: the offsets of all panels were loaded.
+            let offset = unsafe { s.load_i32(offsets) };
             for r in 0..N {
                 // SAFETY: there is a zero for each row.
                 sums[r][p] = unsafe { epilogue.start(s, offset, tile.row + r) };
             }
-        }
-        let (mut weights, mut ahead) = (tile.weights, tile.ahead);
-        for tap in 0..tile.taps {
-            let pointers = tile.pointers.wrapping_add(tap * tile.pointer_stride);
-            let mut left = [core::ptr::null::<u8>(); N];
-            for r in 0..N {
-                // SAFETY: there is a pointer for each row and tap.
-                left[r] = unsafe { *pointers.wrapping_add(r) };
-            }
-            for quad in 0..tile.quads {
-                let mut right = [s.splat_i8_quads(0); P];
-                for p in 0..P {
-                    // SAFETY: each panel has 64 weights for each four of K.
-                    right[p] = unsafe { s.load_i8_quads(weights.wrapping_add(p * tile.weights_stride)) };
-                }
-                if const { N == S::INT8_MR } {
-                    for p in 0..P {
-                        s.prefetch(ahead.wrapping_add(p * tile.weights_stride).cast());
-                    }
-                    ahead = ahead.wrapping_add(tile.ahead_step);
-                }
+            if const { S::INT8_LEFT_OFFSET != 0 } {
+                // SAFETY: the offsets of all panels were loaded.
+                let subtracted = unsafe { s.load_i32(offsets.wrapping_add(LANES)) };
                 for r in 0..N {
-                    // SAFETY: each pointer is to four bytes for each step.
-                    let bytes = unsafe { left[r].wrapping_add(quad * 4).cast::<u32>().read_unaligned() };
-                    let x = s.splat_u8_quads(u32::from_le(bytes));
-                    for p in 0..P {
-                        sums[r][p] = s.dot_u8i8(x, right[p], sums[r][p]);
-                    }
+                    sums[r][p] = s.add_i32(sums[r][p], subtracted);
                 }
-                weights = weights.wrapping_add(4 * LANES);
             }
         }
-        if const { N == S::INT8_MR && S::VECTOR_REGISTERS >= 32 } && tile.columns == P * LANES {
-            let U8TileStack { row, column, out_stride, .. } = tile;
-            let registers = RegisterTile { sums: &sums, row, column, out_stride };
+        // SAFETY: `U8Igemm::run` requires the weights of all panels; the pointers of all rows and taps were written, each to
+        // four bytes for each step.
+        unsafe { s.multiply_int8(&tile.operands, &mut sums) };
+        if const { N == S::INT8_MR || !S::PACKS_U8_TOGETHER } && RegisterTile::<S, N, P>::exists_for(tile.columns) {
+            let &U8TileStack { row, column, columns, out_stride, .. } = tile;
+            let registers = RegisterTile { sums: &sums, row, column, columns, out_stride };
             // SAFETY: `U8Igemm::run` requires the positions in all tensors, and tasks are disjoint.
             if unsafe { registers.run_on(s, epilogue, tile.out) } {
                 return;

@@ -95,7 +95,7 @@ impl U8LhsRows for U8ConvWindow<'_> {
         let window = &self.0;
         let [_, kernel_h, kernel_w] = window.kernel;
         let (in_w, stride) = (window.in_size[2], window.stride[2]);
-        let U8IndirectionBuffer { pointers, copies, pad } = to;
+        let U8IndirectionBuffer { pointers, copies, pad, .. } = to;
         let pad = MaybeUninit::new(pad.as_ptr().cast::<u8>());
         let mut copies = &mut copies[..];
         let depth = self.depth();
@@ -147,7 +147,7 @@ impl U8LhsRows for U8KernelRows<'_> {
         let window = &self.0;
         let [_, kernel_h, kernel_w] = window.kernel;
         let (in_w, channels, stride) = (window.in_size[2], window.channels, window.stride[2]);
-        let U8IndirectionBuffer { pointers, copies, pad } = to;
+        let U8IndirectionBuffer { pointers, copies, pad, .. } = to;
         let outside = MaybeUninit::new(pad.as_ptr().cast::<u8>());
         // SAFETY: a driver fills the padding before it asks for pointers.
         let zero = unsafe { pad[0].assume_init() };

@@ -1,6 +1,6 @@
 //! Int8 max pooling, average pooling and mean.
 
-use crate::arch::{Kernel, LANES, Simd};
+use crate::arch::{I32, Kernel, LANES, Simd};
 use crate::error::{Error, at_least, size};
 use crate::parallel::SharedOutput;
 use crate::pooling::Taps;
@@ -201,9 +201,11 @@ impl Means {
     /// # Safety
     /// The output has these elements, and nobody else accesses them.
     #[inline(always)]
-    unsafe fn write<S: Simd>(&self, s: S, sums: [u32; LANES], count: usize, divisor: f32, at: usize, n: usize) {
-        let mut means = [0.0; LANES];
-        for (mean, sum) in means.iter_mut().zip(sums) {
+    unsafe fn write<S: Simd>(&self, s: S, sums: I32<S>, count: usize, divisor: f32, at: usize, n: usize) {
+        let (mut means, mut all) = ([0.0; LANES], [0i32; LANES]);
+        // SAFETY: the array has 16 elements.
+        unsafe { s.store_i32(all.as_mut_ptr(), sums) };
+        for (mean, sum) in means.iter_mut().zip(all) {
             // The subtraction is exact: sums are below 2^31.
             let centered = i64::from(sum) - i64::from(self.affine.zero_point) * count as i64;
             *mean = centered as f32 / divisor * self.affine.scale;
@@ -223,12 +225,9 @@ impl Means {
 
 /// Accumulates up to 16 bytes.
 #[inline(always)]
-fn add(sums: &mut [u32; LANES], x: &[u8]) {
-    match x.first_chunk::<LANES>() {
-        // Auto-vectorized.
-        Some(x) => sums.iter_mut().zip(x).for_each(|(sum, x)| *sum += u32::from(*x)),
-        None => sums.iter_mut().zip(x).for_each(|(sum, x)| *sum += u32::from(*x)),
-    }
+fn add<S: Simd>(s: S, sums: I32<S>, x: &[u8]) -> I32<S> {
+    // SAFETY: the slice has these bytes.
+    s.add_i32(sums, unsafe { s.load_u8(x.as_ptr(), x.len().min(LANES)) })
 }
 
 /// Sixteen means.
@@ -249,9 +248,9 @@ impl Kernel for MeanColumns<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let n = (self.inner - self.first).min(LANES);
-        let mut sums = [0u32; LANES];
+        let mut sums = s.splat_i32(0);
         for x in self.x[self.first..].chunks(self.inner) {
-            add(&mut sums, &x[..n]);
+            sums = add(s, sums, &x[..n]);
         }
         // SAFETY: `mean_u8` has checked the length, and each task has its own elements.
         unsafe { self.means.write(s, sums, self.reduced, self.reduced as f32, self.at, n) };
@@ -283,11 +282,11 @@ impl Kernel for MeanPoolRow<'_> {
             let divisor = self.mean.divisor_of(rows, columns);
             for first in (0..pool.channels).step_by(LANES) {
                 let n = (pool.channels - first).min(LANES);
-                let mut sums = [0u32; LANES];
+                let mut sums = s.splat_i32(0);
                 window.for_each_pixel(
                     first,
                     #[inline(always)]
-                    |x| add(&mut sums, &x[..n]),
+                    |x| sums = add(s, sums, &x[..n]),
                 );
                 let at = (self.out_row * pool.out_w + out_x) * pool.channels + first;
                 // SAFETY: `avg_pool2d_u8` has checked the length, and each task has its own rows.

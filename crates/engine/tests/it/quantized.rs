@@ -156,16 +156,20 @@ fn assert_same(
     }
 }
 
-fn weights(rng: &mut Rng, n: usize) -> Vec<i8> {
-    (0..n).map(|_| rng.next() as i8).collect()
+/// Smallest weights of tests: two products of -128 and -128 do not fit in an i16, so that kernels may avoid them.
+const LOWEST: [i8; 2] = [-128, -127];
+
+fn weights(rng: &mut Rng, n: usize, lowest: i8) -> Vec<i8> {
+    (0..n).map(|_| (rng.next() as i8).max(lowest)).collect()
 }
 
 #[test]
 fn gemm_u8_matches_reference() {
     let mut rng = Rng(3);
-    for (m, n, k) in [(1, 1, 1), (1, 40, 7), (3, 16, 64), (29, 33, 30), (61, 70, 129), (200, 17, 4), (2, 5, 2000)] {
+    let shapes = [(1, 1, 1), (1, 40, 7), (3, 16, 64), (29, 33, 30), (61, 70, 129), (200, 17, 4), (2, 5, 2000)];
+    for ((m, n, k), lowest) in shapes.into_iter().flat_map(|shape| LOWEST.map(|lowest| (shape, lowest))) {
         let stride = k + rng.below(3);
-        let (a, b) = (bytes(&mut rng, m * stride), weights(&mut rng, k * n));
+        let (a, b) = (bytes(&mut rng, m * stride), weights(&mut rng, k * n, lowest));
         let epilogue = OwnedQuantEpilogue::random(&mut rng, m, n);
         let mut packed = vec![9; pack::matrix_i8_len(k, n).unwrap()];
         pack::matrix_i8_into(&mut packed, k, n, &transposed(&b, k, n));
@@ -178,6 +182,36 @@ fn gemm_u8_matches_reference() {
         let a = &a[..(m - 1) * stride + k];
         assert_same(&gemm, &epilogue, m * n, expected, |engine, out| {
             gemm_u8(engine, &gemm, a, &packed, out, &epilogue.epilogue()).unwrap();
+        });
+    }
+}
+
+/// The epilogue of a hard-swish after a convolution, which instruction sets may look up.
+#[test]
+fn gemm_u8_with_hard_swish_matches_reference() {
+    let mut rng = Rng(29);
+    for (m, n, k) in [(1, 16, 8), (9, 24, 40), (13, 33, 100)] {
+        let (a, b) = (bytes(&mut rng, m * k), weights(&mut rng, k * n, -127));
+        let epilogue = OwnedQuantEpilogue {
+            scales: (0..n).map(|_| 1e-4 + rng.below(1000) as f32 * 1e-7).collect(),
+            rows: None,
+            bias: None,
+            inner: Some((Activation::None, affine(&mut rng))),
+            residual: None,
+            activation: Activation::HardSwish,
+            to: Some(affine(&mut rng)),
+            ..OwnedQuantEpilogue::random(&mut rng, m, n)
+        };
+        let mut packed = vec![9; pack::matrix_i8_len(k, n).unwrap()];
+        pack::matrix_i8_into(&mut packed, k, n, &transposed(&b, k, n));
+        let gemm = Gemm::new(m, n, k);
+        let expected = |i: usize| {
+            let (row, column) = (i / n, i % n);
+            let products = (0..k).map(|at| i32::from(a[row * k + at]) * i32::from(b[at * n + column]));
+            epilogue.apply(row, column, epilogue.start(column) + products.sum::<i32>())
+        };
+        assert_same(&gemm, &epilogue, m * n, expected, |engine, out| {
+            gemm_u8(engine, &gemm, &a, &packed, out, &epilogue.epilogue()).unwrap();
         });
     }
 }
@@ -243,11 +277,11 @@ fn conv2d_u8_matches_reference() {
         Conv2d { in_stride: 19, ..basic([1, 9, 9, 17], 24, [1, 1]) },
         basic([1, 1, 3, 1], 2, [1, 3]),
     ];
-    for conv in cases {
+    for (conv, lowest) in cases.into_iter().flat_map(|conv| LOWEST.map(|lowest| (conv, lowest))) {
         let pixels = conv.batch * conv.in_h * conv.in_w;
         let input = bytes(&mut rng, (pixels - 1) * conv.in_stride + conv.in_c);
         let (inputs, [kernel_h, kernel_w]) = (conv.in_c / conv.groups, conv.kernel);
-        let w = weights(&mut rng, conv.out_c * inputs * kernel_h * kernel_w);
+        let w = weights(&mut rng, conv.out_c * inputs * kernel_h * kernel_w, lowest);
         let get = |o: usize, i: usize, h: usize, x: usize| w[((o * inputs + i) * kernel_h + h) * kernel_w + x];
         let rows = conv.batch * conv.out_h() * conv.out_w();
         let epilogue = OwnedQuantEpilogue::random(&mut rng, rows, conv.out_c);
@@ -328,15 +362,17 @@ fn depthwise2d_u8_matches_reference() {
     let cases = [
         Conv2d { padding: [[1, 1], [1, 1]], ..basic([9, 31, 24], [3, 3]) },
         Conv2d { padding: [[0, 1], [0, 1]], stride: [2, 2], ..basic([8, 20, 33], [3, 3]) },
+        Conv2d { padding: [[1, 1], [1, 1]], stride: [2, 2], ..basic([9, 19, 40], [3, 3]) },
         Conv2d { padding: [[2, 2], [2, 2]], ..basic([7, 15, 16], [5, 5]) },
+        Conv2d { padding: [[2, 2], [2, 2]], ..basic([7, 7, 27], [5, 5]) },
         Conv2d { padding: [[2, 2], [2, 2]], stride: [2, 2], ..basic([14, 14, 5], [5, 5]) },
         Conv2d { padding: [[3, 3], [0, 6]], dilation: [2, 3], ..basic([11, 12, 17], [4, 2]) },
         Conv2d { padding: [[4, 4], [4, 4]], ..basic([6, 7, 3], [9, 9]) },
     ];
-    for conv in cases {
+    for (conv, lowest) in cases.into_iter().flat_map(|conv| LOWEST.map(|lowest| (conv, lowest))) {
         let input = bytes(&mut rng, conv.batch * conv.in_h * conv.in_w * conv.in_c);
         let [kernel_h, kernel_w] = conv.kernel;
-        let w = weights(&mut rng, conv.in_c * kernel_h * kernel_w);
+        let w = weights(&mut rng, conv.in_c * kernel_h * kernel_w, lowest);
         let get = |c: usize, h: usize, x: usize| w[(c * kernel_h + h) * kernel_w + x];
         let rows = conv.batch * conv.out_h() * conv.out_w();
         let epilogue = OwnedQuantEpilogue::random(&mut rng, rows, conv.out_c);
@@ -379,7 +415,7 @@ fn conv_transpose2d_u8_matches_reference() {
         let pixels = conv.batch * out_h * out_w;
         let (inputs, outputs, [kernel_h, kernel_w]) = (conv.in_c / groups, conv.out_c / groups, conv.kernel);
         let input = bytes(&mut rng, conv.batch * conv.in_h * conv.in_w * conv.in_stride);
-        let w = weights(&mut rng, conv.in_c * outputs * kernel_h * kernel_w);
+        let w = weights(&mut rng, conv.in_c * outputs * kernel_h * kernel_w, i8::MIN);
         let get = |i: usize, o: usize, h: usize, x: usize| w[((i * outputs + o) * kernel_h + h) * kernel_w + x];
         let zero = rng.next() as u8;
         // Scatters each input pixel over the output.
@@ -768,6 +804,39 @@ fn convolutions_refuse_per_row_scales() {
     let mut out = vec![0.0; 4];
     let error = conv2d_u8(&Engine::new(1), &conv, 0, &[0; 16], &[0; 64], (&mut out).into(), &epilogue);
     assert_eq!(error, Err(Error::Mismatch { what: "scales of a convolution's input", expected: 1, got: 4 }));
+}
+
+fn scaled_by_one(offsets: &[i32]) -> QuantEpilogue<'_> {
+    let (scales, activation) = (&[1.0; 16], Activation::None);
+    QuantEpilogue { offsets, scales, rows: None, bias: None, inner: None, residual: None, activation }
+}
+
+/// Sums of the largest and smallest products, which instruction sets add in narrower integers.
+#[test]
+fn sums_of_extreme_products_are_exact() {
+    let (m, n, k) = (13, 16, 48);
+    for (byte, weight) in [0, 255].into_iter().flat_map(|byte| [-128, -127, 127].map(|weight| (byte, weight))) {
+        // An offset that brings the sums into the range of the results.
+        let expect = |count: i32| (vec![1000 - i32::from(byte) * i32::from(weight) * count; 16], 1000.0);
+        let mut packed = vec![0; pack::matrix_i8_len(k, n).unwrap()];
+        pack::matrix_i8_into(&mut packed, k, n, &vec![weight; k * n]);
+        let conv = Conv2d { groups: n, ..Conv2d::new([1, 7, 9, n], n, [3, 3]) };
+        let mut taps = vec![0; pack::depthwise2d_i8_len(&conv).unwrap()];
+        pack::depthwise2d_i8_into(&mut taps, &conv, |_, _, _| weight);
+        for engine in engines() {
+            let (offsets, expected) = expect(k as i32);
+            let mut c = vec![0.0; m * n];
+            let a = vec![byte; m * k];
+            gemm_u8(&engine, &Gemm::new(m, n, k), &a, &packed, QuantOut::Floats(&mut c), &scaled_by_one(&offsets))
+                .unwrap();
+            assert_eq!(c, vec![expected; m * n], "{engine:?}: {byte} x {weight}");
+            let (offsets, expected) = expect(9);
+            let mut y = vec![0.0; 5 * 7 * n];
+            let x = vec![byte; 7 * 9 * n];
+            depthwise2d_u8(&engine, &conv, 0, &x, &taps, QuantOut::Floats(&mut y), &scaled_by_one(&offsets)).unwrap();
+            assert_eq!(y, vec![expected; 5 * 7 * n], "{engine:?}: {byte} x {weight}");
+        }
+    }
 }
 
 /// The largest bytes times the smallest integers, whose sums are the largest that an i16 of `Simd::dot_u8i4` has to hold.

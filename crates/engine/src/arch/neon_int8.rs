@@ -1,0 +1,571 @@
+//! Register tiles of the int8 GEMM with Advanced SIMD: a register of each row holds 16 elements of K, which are multiplied
+//! by element.
+#![allow(unsafe_code)]
+
+use core::arch::aarch64::*;
+
+use super::LANES;
+use super::tiles::{Int8DepthwiseOperands, Int8Operands, Int8Taps};
+
+/// No extension of [`Neon`](super::neon::Neon).
+pub(crate) const PLAIN: u8 = 0;
+
+/// FEAT_DotProd: dot products of four i8 (`sdot`).
+pub(super) const DOTPROD: u8 = 1;
+
+/// FEAT_I8MM: dot products of four u8 and four i8 (`usdot`).
+pub(super) const I8MM: u8 = 2;
+
+/// Evaluates an expression with intrinsics.
+macro_rules! neon {
+    ($operation:expr) => {{
+        // SAFETY: the token exists only where the target has the instructions; the caller guarantees the memory.
+        unsafe { $operation }
+    }};
+}
+
+/// Defines functions that wrap one instruction: `sum + dot(weights, x[LANE])`, for the four bytes in each lane of the weights
+/// and in one lane of `x`.
+macro_rules! dot_by_element {
+    ($($(#[$doc:meta])* $name:ident => $instruction:literal, $features:literal;)+) => {$(
+        $(#[$doc])*
+        #[target_feature(enable = $features)]
+        #[inline]
+        fn $name<const LANE: i32>(weights: int8x16_t, x: uint8x16_t, sum: int32x4_t) -> int32x4_t {
+            let mut sum = sum;
+            // SAFETY: the instruction touches its registers alone, and the function is for processors that have it.
+            unsafe {
+                core::arch::asm!(
+                    concat!($instruction, " {sum:v}.4s, {weights:v}.16b, {x:v}.4b[{lane}]"),
+                    sum = inout(vreg) sum,
+                    weights = in(vreg) weights,
+                    x = in(vreg) x,
+                    lane = const LANE,
+                    options(pure, nomem, nostack, preserves_flags)
+                );
+            }
+            sum
+        }
+    )+};
+}
+
+dot_by_element! {
+    /// i8 x i8.
+    sdot => "sdot", "neon,dotprod";
+    /// i8 x u8.
+    sudot => "sudot", "neon,i8mm";
+}
+
+/// Accumulators of 16 columns.
+pub(super) type Sums = [int32x4_t; 4];
+
+/// Number that is subtracted from the left side: `sdot` and `smull` multiply signed bytes.
+pub(super) const fn left_offset(extension: u8) -> i32 {
+    if extension == I8MM { 0 } else { 128 }
+}
+
+/// Accumulates the products of a tile of one panel.
+///
+/// # Safety
+/// As for [`Simd::multiply_int8`](super::Simd::multiply_int8).
+#[inline(always)]
+pub(super) unsafe fn multiply<const EXTENSION: u8, const N: usize>(tile: &Int8Operands, sums: &mut [Sums; N]) {
+    if const { EXTENSION == I8MM } && tile.is_paired {
+        neon!(multiply_by_matrix::<N>(tile, sums));
+    } else if const { EXTENSION == DOTPROD || EXTENSION == I8MM } {
+        neon!(multiply_by_element::<EXTENSION, N>(tile, sums));
+    } else {
+        neon!(multiply_pairs::<N>(tile, sums));
+    }
+}
+
+/// Accumulates the products of a tile by dot products by element.
+///
+/// # Safety
+/// As for [`multiply`].
+#[inline(always)]
+unsafe fn multiply_by_element<const EXTENSION: u8, const N: usize>(tile: &Int8Operands, sums: &mut [Sums; N]) {
+    let mut weights = tile.weights;
+    macro_rules! quad {
+        ($lane:literal, $x:ident) => {
+            for j in 0..4 {
+                let right = neon!(vld1q_s8(weights.wrapping_add(16 * j)));
+                for r in 0..N {
+                    sums[r][j] = if const { EXTENSION == I8MM } {
+                        neon!(sudot::<$lane>(right, $x[r], sums[r][j]))
+                    } else {
+                        neon!(sdot::<$lane>(right, $x[r], sums[r][j]))
+                    };
+                }
+            }
+            weights = weights.wrapping_add(4 * LANES);
+        };
+    }
+    for tap in 0..tile.taps {
+        let left = neon!(tile.rows::<N>(tap));
+        let bytes = 4 * tile.quads;
+        let mut at = 0;
+        while at + 16 <= bytes {
+            let mut x = [neon!(vdupq_n_u8(0)); N];
+            for r in 0..N {
+                x[r] = neon!(signed::<EXTENSION>(vld1q_u8(left[r].wrapping_add(at))));
+            }
+            quad!(0, x);
+            quad!(1, x);
+            quad!(2, x);
+            quad!(3, x);
+            at += 16;
+        }
+        while at < bytes {
+            let mut x = [neon!(vdupq_n_u8(0)); N];
+            for r in 0..N {
+                x[r] = neon!(signed::<EXTENSION>(load_quad(left[r].wrapping_add(at))));
+            }
+            quad!(0, x);
+            at += 4;
+        }
+    }
+}
+
+/// `sum + x w^T` for a 2 x 8 matrix of u8 and one of i8.
+#[target_feature(enable = "neon,i8mm")]
+#[inline]
+fn usmmla(x: uint8x16_t, w: int8x16_t, sum: int32x4_t) -> int32x4_t {
+    let mut sum = sum;
+    // SAFETY: the instruction touches its registers alone, and the function is for processors that have it.
+    unsafe {
+        core::arch::asm!(
+            "usmmla {sum:v}.4s, {x:v}.16b, {w:v}.16b",
+            sum = inout(vreg) sum,
+            x = in(vreg) x,
+            w = in(vreg) w,
+            options(pure, nomem, nostack, preserves_flags)
+        );
+    }
+    sum
+}
+
+/// Accumulates the products of a tile by matrix multiplications of pairs of rows and columns.
+///
+/// # Safety
+/// As for [`multiply`].
+#[inline(always)]
+unsafe fn multiply_by_matrix<const N: usize>(tile: &Int8Operands, sums: &mut [Sums; N]) {
+    // Blocks of two rows and two columns, of which only the first half of `N` is used.
+    let pairs = const { N.div_ceil(2) };
+    let mut blocks = [[neon!(vdupq_n_s32(0)); 8]; N];
+    // The second row of a pair; the last row of an odd number is repeated.
+    let second = |pair: usize| if 2 * pair + 1 < N { 2 * pair + 1 } else { N - 1 };
+    for pair in 0..pairs {
+        for j in 0..4 {
+            let halves = neon!(join_rows(sums[2 * pair][j], sums[second(pair)][j]));
+            [blocks[pair][2 * j], blocks[pair][2 * j + 1]] = halves;
+        }
+    }
+    let mut weights = tile.weights;
+    macro_rules! step {
+        ($x:ident) => {
+            for c in 0..8 {
+                let right = neon!(vld1q_s8(weights.wrapping_add(16 * c)));
+                for pair in 0..pairs {
+                    blocks[pair][c] = neon!(usmmla($x[pair], right, blocks[pair][c]));
+                }
+            }
+            weights = weights.wrapping_add(8 * LANES);
+        };
+    }
+    for tap in 0..tile.taps {
+        let left = neon!(tile.rows::<N>(tap));
+        let bytes = 4 * tile.quads;
+        let mut at = 0;
+        while at + 8 <= bytes {
+            let mut x = [neon!(vdupq_n_u8(0)); N];
+            for pair in 0..pairs {
+                let first = neon!(vld1_u8(left[2 * pair].wrapping_add(at)));
+                let other = neon!(vld1_u8(left[second(pair)].wrapping_add(at)));
+                x[pair] = neon!(vcombine_u8(first, other));
+            }
+            step!(x);
+            at += 8;
+        }
+        if at < bytes {
+            let mut x = [neon!(vdupq_n_u8(0)); N];
+            for pair in 0..pairs {
+                let first = neon!(vget_low_u8(load_quad(left[2 * pair].wrapping_add(at))));
+                let other = neon!(vget_low_u8(load_quad(left[second(pair)].wrapping_add(at))));
+                x[pair] = neon!(vcombine_u8(first, other));
+            }
+            step!(x);
+        }
+    }
+    for pair in 0..pairs {
+        for j in 0..4 {
+            let [first, other] = neon!(join_rows(blocks[pair][2 * j], blocks[pair][2 * j + 1]));
+            sums[2 * pair][j] = first;
+            if 2 * pair + 1 < N {
+                sums[2 * pair + 1][j] = other;
+            }
+        }
+    }
+}
+
+/// The low halves of two registers, and the high halves.
+#[target_feature(enable = "neon")]
+#[inline]
+fn join_rows(a: int32x4_t, b: int32x4_t) -> [int32x4_t; 2] {
+    let (a, b) = (vreinterpretq_s64_s32(a), vreinterpretq_s64_s32(b));
+    [vreinterpretq_s32_s64(vzip1q_s64(a, b)), vreinterpretq_s32_s64(vzip2q_s64(a, b))]
+}
+
+/// Writes a panel for [`multiply_by_matrix`].
+///
+/// # Safety
+/// As for [`Simd::pair_int8_columns`](super::Simd::pair_int8_columns).
+#[inline(always)]
+pub(super) unsafe fn pair_columns(tile: &Int8Operands, mut to: *mut i8) {
+    let mut weights = tile.weights;
+    for _ in 0..tile.taps {
+        for quad in (0..tile.quads).step_by(2) {
+            let has_second = quad + 1 < tile.quads;
+            for j in 0..4 {
+                let first = neon!(vreinterpretq_s32_s8(vld1q_s8(weights.wrapping_add(16 * j))));
+                let mut second = neon!(vdupq_n_s32(0));
+                if has_second {
+                    second = neon!(vreinterpretq_s32_s8(vld1q_s8(weights.wrapping_add(4 * LANES + 16 * j))));
+                }
+                neon!(vst1q_s8(to.wrapping_add(32 * j), vreinterpretq_s8_s32(vzip1q_s32(first, second))));
+                neon!(vst1q_s8(to.wrapping_add(32 * j + 16), vreinterpretq_s8_s32(vzip2q_s32(first, second))));
+            }
+            weights = weights.wrapping_add(if has_second { 8 * LANES } else { 4 * LANES });
+            to = to.wrapping_add(8 * LANES);
+        }
+    }
+}
+
+/// Bytes of the left side as the dot product of the extension takes them.
+#[target_feature(enable = "neon")]
+#[inline]
+fn signed<const EXTENSION: u8>(x: uint8x16_t) -> uint8x16_t {
+    if const { left_offset(EXTENSION) == 0 } { x } else { veorq_u8(x, vdupq_n_u8(128)) }
+}
+
+/// Loads four bytes to the first lane and zeroes the others.
+///
+/// # Safety
+/// Four bytes are readable, at any address.
+#[target_feature(enable = "neon")]
+#[inline]
+unsafe fn load_quad(from: *const u8) -> uint8x16_t {
+    // SAFETY: the caller guarantees four bytes.
+    let quad = unsafe { from.cast::<u32>().read_unaligned() };
+    vreinterpretq_u8_u32(vsetq_lane_u32::<0>(quad, vdupq_n_u32(0)))
+}
+
+/// Accumulates the products of a tile without an extension: the products of two elements of K in i16, then pairs of those in
+/// i32. Each register of sums becomes two, with a sum for the even pairs of each column and one for the odd pairs.
+///
+/// # Safety
+/// As for [`multiply`].
+#[inline(always)]
+unsafe fn multiply_pairs<const N: usize>(tile: &Int8Operands, sums: &mut [Sums; N]) {
+    let mut weights = tile.weights;
+    let mut pairs = [[neon!(vdupq_n_s32(0)); 8]; N];
+    for tap in 0..tile.taps {
+        let left = neon!(tile.rows::<N>(tap));
+        let bytes = 4 * tile.quads;
+        let mut at = 0;
+        if !tile.may_have_minimum {
+            while at + 8 <= bytes {
+                let mut x = [[neon!(vdupq_n_s8(0)); 2]; N];
+                for r in 0..N {
+                    x[r] = neon!(load_two_quads(left[r].wrapping_add(at)));
+                }
+                for j in 0..4 {
+                    let first = neon!(vld1q_s8(weights.wrapping_add(16 * j)));
+                    let second = neon!(vld1q_s8(weights.wrapping_add(4 * LANES + 16 * j)));
+                    for r in 0..N {
+                        let low = neon!(vmull_s8(vget_low_s8(first), vget_low_s8(x[r][0])));
+                        let low = neon!(vmlal_s8(low, vget_low_s8(second), vget_low_s8(x[r][1])));
+                        pairs[r][2 * j] = neon!(vpadalq_s16(pairs[r][2 * j], low));
+                        let high = neon!(vmull_high_s8(first, x[r][0]));
+                        let high = neon!(vmlal_high_s8(high, second, x[r][1]));
+                        pairs[r][2 * j + 1] = neon!(vpadalq_s16(pairs[r][2 * j + 1], high));
+                    }
+                }
+                weights = weights.wrapping_add(8 * LANES);
+                at += 8;
+            }
+        }
+        while at < bytes {
+            let mut x = [neon!(vdupq_n_s8(0)); N];
+            for r in 0..N {
+                x[r] = neon!(repeat_quad(left[r].wrapping_add(at)));
+            }
+            for j in 0..4 {
+                let right = neon!(vld1q_s8(weights.wrapping_add(16 * j)));
+                for r in 0..N {
+                    let low = neon!(vmull_s8(vget_low_s8(right), vget_low_s8(x[r])));
+                    pairs[r][2 * j] = neon!(vpadalq_s16(pairs[r][2 * j], low));
+                    let high = neon!(vmull_high_s8(right, x[r]));
+                    pairs[r][2 * j + 1] = neon!(vpadalq_s16(pairs[r][2 * j + 1], high));
+                }
+            }
+            weights = weights.wrapping_add(4 * LANES);
+            at += 4;
+        }
+    }
+    for r in 0..N {
+        for j in 0..4 {
+            sums[r][j] = neon!(vaddq_s32(sums[r][j], vpaddq_s32(pairs[r][2 * j], pairs[r][2 * j + 1])));
+        }
+    }
+}
+
+/// Loads four bytes less 128 to all lanes.
+///
+/// # Safety
+/// Four bytes are readable, at any address.
+#[target_feature(enable = "neon")]
+#[inline]
+unsafe fn repeat_quad(from: *const u8) -> int8x16_t {
+    // SAFETY: the caller guarantees four bytes.
+    let quad = vreinterpretq_u8_u32(vdupq_n_u32(unsafe { from.cast::<u32>().read_unaligned() }));
+    vreinterpretq_s8_u8(signed::<0>(quad))
+}
+
+/// Loads eight bytes less 128: the first four to all lanes, and the others.
+///
+/// # Safety
+/// Eight bytes are readable, at any address.
+#[target_feature(enable = "neon")]
+#[inline]
+unsafe fn load_two_quads(from: *const u8) -> [int8x16_t; 2] {
+    // SAFETY: the caller guarantees eight bytes.
+    let both = vreinterpret_u32_u8(veor_u8(unsafe { vld1_u8(from) }, vdup_n_u8(128)));
+    [vreinterpretq_s8_u32(vdupq_lane_u32::<0>(both)), vreinterpretq_s8_u32(vdupq_lane_u32::<1>(both))]
+}
+
+/// Returns the column sums of `quads` steps of four k of a panel, and true if a weight may be -128.
+///
+/// # Safety
+/// The panel has that many steps.
+#[inline(always)]
+pub(super) unsafe fn panel_sums<const EXTENSION: u8>(mut weights: *const i8, quads: usize) -> (Sums, bool) {
+    let mut sums = [neon!(vdupq_n_s32(0)); 4];
+    // Pairs of sums, and the minimum.
+    let mut pairs = [neon!(vdupq_n_s32(0)); 8];
+    let mut minimum = neon!(vdupq_n_s8(0));
+    for _ in 0..quads {
+        for j in 0..4 {
+            let right = neon!(vld1q_s8(weights.wrapping_add(16 * j)));
+            if const { EXTENSION == DOTPROD } {
+                sums[j] = neon!(sdot::<0>(right, vdupq_n_u8(1), sums[j]));
+            } else {
+                minimum = neon!(vminq_s8(minimum, right));
+                pairs[2 * j] = neon!(vpadalq_s16(pairs[2 * j], vmovl_s8(vget_low_s8(right))));
+                pairs[2 * j + 1] = neon!(vpadalq_s16(pairs[2 * j + 1], vmovl_high_s8(right)));
+            }
+        }
+        weights = weights.wrapping_add(4 * LANES);
+    }
+    for j in 0..4 {
+        sums[j] = neon!(vaddq_s32(sums[j], vpaddq_s32(pairs[2 * j], pairs[2 * j + 1])));
+    }
+    (sums, const { EXTENSION != DOTPROD } && neon!(vminvq_s8(minimum)) == i8::MIN)
+}
+
+/// Arranges the packed weights of a depthwise kernel by taps and returns the column sums; `None` if a weight may be -128.
+///
+/// # Safety
+/// As for [`Simd::int8_taps`](super::Simd::int8_taps).
+#[inline(always)]
+pub(super) unsafe fn taps<const K: usize>(weights: *const i8, to: &mut Int8Taps<K>) -> Option<Sums> {
+    let groups = const { K.div_ceil(4) };
+    let mut minimum = neon!(vdupq_n_s8(0));
+    // Up to 25 weights fit in an i16.
+    const { assert!(K <= 5) };
+    let mut sums = [neon!(vdupq_n_s16(0)); 2];
+    for w in 0..K {
+        for group in 0..groups {
+            let rows = neon!(vld4q_s8(weights.wrapping_add((w * groups + group) * 4 * LANES)));
+            let rows = [rows.0, rows.1, rows.2, rows.3];
+            for h in 0..if K - 4 * group < 4 { K - 4 * group } else { 4 } {
+                let row = rows[h];
+                minimum = neon!(vminq_s8(minimum, row));
+                sums = neon!([vaddw_s8(sums[0], vget_low_s8(row)), vaddw_high_s8(sums[1], row)]);
+                neon!(vst1q_s8(to[w][4 * group + h].as_mut_ptr(), row));
+            }
+        }
+    }
+    if neon!(vminvq_s8(minimum)) == i8::MIN {
+        return None;
+    }
+    let [low, high] = sums;
+    Some(neon!([
+        vmovl_s16(vget_low_s16(low)),
+        vmovl_high_s16(low),
+        vmovl_s16(vget_low_s16(high)),
+        vmovl_high_s16(high)
+    ]))
+}
+
+/// Accumulates the products of `N` pixels of a depthwise convolution, `STEP` columns apart, in pairs of rows. No weight is -128.
+///
+/// # Safety
+/// As for [`Simd::depthwise_int8`](super::Simd::depthwise_int8).
+#[inline(always)]
+pub(super) unsafe fn depthwise<const N: usize, const K: usize, const STEP: usize>(
+    operands: &Int8DepthwiseOperands<'_, K>,
+    sums: &mut [Sums; N],
+) {
+    if operands.lanes == LANES && operands.strides == [operands.strides[0]; K] {
+        neon!(depthwise_columns::<N, K, STEP, true>(operands, sums));
+    } else {
+        neon!(depthwise_columns::<N, K, STEP, false>(operands, sums));
+    }
+}
+
+/// Computes [`depthwise`], for 16 channels and rows with the same stride if `WHOLE`.
+///
+/// # Safety
+/// As for [`depthwise`].
+#[inline(always)]
+unsafe fn depthwise_columns<const N: usize, const K: usize, const STEP: usize, const WHOLE: bool>(
+    operands: &Int8DepthwiseOperands<'_, K>,
+    sums: &mut [Sums; N],
+) {
+    let &Int8DepthwiseOperands { mut from, strides, first, in_w, pad, lanes, taps } = operands;
+    let pad = neon!(load_signed(pad, LANES));
+    // Each column is a copy of the code, because the accumulators have to be indexed by constants.
+    macro_rules! columns {
+        ($($column:literal)*) => {$(
+            if $column < const { (N - 1) * STEP + K } {
+                let mut x = [pad; K];
+                if first.wrapping_add($column) < in_w {
+                    for h in 0..K {
+                        x[h] = if const { WHOLE } {
+                            neon!(load_signed(from[h].wrapping_add(strides[0].wrapping_mul($column)), LANES))
+                        } else {
+                            neon!(load_signed(from[h], lanes))
+                        };
+                    }
+                }
+                if const { !WHOLE } {
+                    for h in 0..K {
+                        from[h] = from[h].wrapping_add(strides[h]);
+                    }
+                }
+                for n in 0..N {
+                    if n * STEP <= $column && $column < n * STEP + K {
+                        neon!(multiply_column(&x, &taps[$column - n * STEP], &mut sums[n]));
+                    }
+                }
+            }
+        )*};
+    }
+    const { assert!((N - 1) * STEP + K <= 11) };
+    columns!(0 1 2 3 4 5 6 7 8 9 10);
+}
+
+/// Accumulates the products of a column, in pairs of rows.
+///
+/// # Safety
+/// The target has Advanced SIMD.
+#[inline(always)]
+unsafe fn multiply_column<const K: usize>(x: &[int8x16_t; K], taps: &[[i8; LANES]; K], sums: &mut Sums) {
+    for pair in 0..const { K.div_ceil(2) } {
+        let right = neon!(vld1q_s8(taps[2 * pair].as_ptr()));
+        let mut low = neon!(vmull_s8(vget_low_s8(x[2 * pair]), vget_low_s8(right)));
+        let mut high = neon!(vmull_high_s8(x[2 * pair], right));
+        if 2 * pair + 1 < K {
+            let right = neon!(vld1q_s8(taps[2 * pair + 1].as_ptr()));
+            low = neon!(vmlal_s8(low, vget_low_s8(x[2 * pair + 1]), vget_low_s8(right)));
+            high = neon!(vmlal_high_s8(high, x[2 * pair + 1], right));
+        }
+        *sums = neon!([
+            vaddw_s16(sums[0], vget_low_s16(low)),
+            vaddw_high_s16(sums[1], low),
+            vaddw_s16(sums[2], vget_low_s16(high)),
+            vaddw_high_s16(sums[3], high)
+        ]);
+    }
+}
+
+/// Loads the first `n` bytes (at most 16) less 128.
+///
+/// # Safety
+/// `n` bytes are readable.
+#[target_feature(enable = "neon")]
+#[inline]
+unsafe fn load_signed(from: *const u8, n: usize) -> int8x16_t {
+    // SAFETY: the caller guarantees `n` bytes.
+    let bytes = unsafe { load_bytes(from, n) };
+    vreinterpretq_s8_u8(signed::<PLAIN>(bytes))
+}
+
+/// Loads the first `n` bytes (at most 16) and zeroes the others.
+///
+/// # Safety
+/// `n` bytes are readable.
+#[target_feature(enable = "neon")]
+#[inline]
+pub(super) unsafe fn load_bytes(from: *const u8, n: usize) -> uint8x16_t {
+    if n >= 16 {
+        // SAFETY: the caller guarantees 16 bytes.
+        return unsafe { vld1q_u8(from) };
+    }
+    if n >= 8 {
+        // SAFETY: the caller guarantees eight bytes.
+        let first = unsafe { vld1_u8(from) };
+        if n == 8 {
+            return vcombine_u8(first, vdup_n_u8(0));
+        }
+        // SAFETY: the caller guarantees `n` bytes.
+        let last = vreinterpret_u64_u8(unsafe { vld1_u8(from.wrapping_add(n - 8)) });
+        let last = vshl_u64(last, vdup_n_s64(8 * (n as i64 - 16)));
+        return vcombine_u8(first, vreinterpret_u8_u64(last));
+    }
+    let mut bytes = 0u64;
+    for i in (0..n).rev() {
+        // SAFETY: the caller guarantees `n` bytes.
+        bytes = bytes << 8 | u64::from(unsafe { *from.wrapping_add(i) });
+    }
+    vreinterpretq_u8_u64(vsetq_lane_u64::<0>(bytes, vdupq_n_u64(0)))
+}
+
+/// Looks up bytes in a table.
+///
+/// # Safety
+/// The target has Advanced SIMD.
+#[inline(always)]
+pub(super) unsafe fn lookup(table: &[u8; 256], at: uint8x16_t) -> uint8x16_t {
+    let part = |part: usize| {
+        let from = table.as_ptr().wrapping_add(64 * part);
+        let v: [uint8x16_t; 4] = [
+            neon!(vld1q_u8(from)),
+            neon!(vld1q_u8(from.wrapping_add(16))),
+            neon!(vld1q_u8(from.wrapping_add(32))),
+            neon!(vld1q_u8(from.wrapping_add(48))),
+        ];
+        uint8x16x4_t(v[0], v[1], v[2], v[3])
+    };
+    // An index beyond a part is out of range in `tbx`, which leaves the byte.
+    let mut bytes = neon!(vqtbl4q_u8(part(0), at));
+    for i in 1..4 {
+        let within = neon!(vsubq_u8(at, vdupq_n_u8(64 * i as u8)));
+        bytes = neon!(vqtbx4q_u8(bytes, part(i), within));
+    }
+    bytes
+}
+
+/// Rounds 16 f32 lanes to nearest, ties to even, adds `zero`, and clamps to `min..=max`.
+#[target_feature(enable = "neon")]
+#[inline]
+pub(super) fn to_u8(v: [float32x4_t; 4], zero: u8, min: u8, max: u8) -> uint8x16_t {
+    // Each narrowing saturates, so that the result is that of a sum of any width.
+    let zero = vdupq_n_s16(i16::from(zero));
+    let low = vqmovn_high_s32(vqmovn_s32(vcvtnq_s32_f32(v[0])), vcvtnq_s32_f32(v[1]));
+    let high = vqmovn_high_s32(vqmovn_s32(vcvtnq_s32_f32(v[2])), vcvtnq_s32_f32(v[3]));
+    let bytes = vqmovun_high_s16(vqmovun_s16(vqaddq_s16(low, zero)), vqaddq_s16(high, zero));
+    vminq_u8(vdupq_n_u8(max), vmaxq_u8(vdupq_n_u8(min), bytes))
+}
