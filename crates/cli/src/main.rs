@@ -20,6 +20,7 @@ mod inspect;
 #[cfg(feature = "llm")]
 mod llm;
 mod machine;
+mod new;
 mod npm;
 mod op_paths;
 mod ops;
@@ -46,15 +47,16 @@ use failure::Failure;
 #[command(name = "rushlight", version, propagate_version = true, arg_required_else_help = true)]
 #[command(after_help = "\
 Examples:
-  rushlight demo                                    classify ten digits with the built-in model
-  rushlight compile model.pt2 -o model.pte          compile what torch.export.save wrote
-  rushlight quantize model.pt2 --calibrate in.npz   make integers of it without PyTorch
-  rushlight llm chat llama.pte                      talk to a language model
-  rushlight run model.pte --input x.npy             run a model and print its outputs
-  rushlight run model.pte --input cat.jpg --top 3   run an image classifier
-  rushlight bench model.pte                         time loading and running
-  rushlight inspect model.pte                       methods, inputs, outputs, operators, memory
-  rushlight doctor model.pte                        what would run slowly here, and why
+  rushlight demo                                    classify digits
+  rushlight compile model.pt2 -o model.pte          compile an export
+  rushlight quantize model.pt2 --calibrate in.npz   convert it to int8
+  rushlight llm chat llama.pte                      talk to a model
+  rushlight new digits -t classify -l python        write a project
+  rushlight run model.pte --input x.npy             print its outputs
+  rushlight run model.pte --input cat.jpg --top 3   classify an image
+  rushlight bench model.pte                         measure its times
+  rushlight inspect model.pte                       what is inside
+  rushlight doctor model.pte                        what would run slowly here
 
 Exit codes:
   0 success   1 other failures   2 wrong usage   3 a file cannot be read or written
@@ -101,6 +103,8 @@ enum Command {
     Doctor(doctor::Doctor),
     /// Measure what this machine can do, and each variant of each kernel
     Hwbench(hwbench::Hwbench),
+    /// Write a small project that runs a model, in Python, Rust, C, C++ or JavaScript
+    New(new::New),
     /// Classify ten handwritten digits with the built-in model
     Demo(demo::Demo),
     /// Print the completion script of a shell
@@ -160,6 +164,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Size(size) => size.run(),
         Command::Doctor(doctor) => doctor.run(),
         Command::Hwbench(hwbench) => hwbench.run(),
+        Command::New(new) => new.run(),
         Command::Demo(_) => demo::Demo::run(),
         Command::Completions(completions) => completions.run(),
     }

@@ -153,6 +153,12 @@ fn check_none(missing: &[&str]) -> Result<(), Failure> {
 
 fn print_rust<'a>(needed: impl Iterator<Item = &'a str>, missing: &[&str]) -> Result<(), Failure> {
     check_none(missing)?;
+    output::print(&rust_constant(needed)?);
+    Ok(())
+}
+
+/// The Rust constant `OPS` with these operators.
+pub fn rust_constant<'a>(needed: impl Iterator<Item = &'a str>) -> Result<String, Failure> {
     let mut lines = Vec::new();
     for name in needed {
         let Some((_, path)) = PATHS.iter().find(|(op, _)| *op == name) else {
@@ -160,10 +166,9 @@ fn print_rust<'a>(needed: impl Iterator<Item = &'a str>, missing: &[&str]) -> Re
         };
         lines.push(format!("    rushlight::{path},"));
     }
-    output::print(&format!(
+    Ok(format!(
         "/// The operators that the program needs, and no others.\n\
          pub const OPS: rushlight::OpSet = rushlight::OpSet {{ name: \"OPS\", groups: &[&[&[\n{}\n]]] }};",
         lines.join("\n")
-    ));
-    Ok(())
+    ))
 }

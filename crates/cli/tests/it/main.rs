@@ -15,6 +15,7 @@ mod llm_serve;
 mod llm_serve_guards;
 mod llm_tokenizer;
 mod names;
+mod new;
 mod op_paths;
 mod outputs;
 mod quantize;
