@@ -3,6 +3,7 @@
 import asyncio
 import concurrent.futures
 import gc
+import inspect
 import json
 import os
 import pathlib
@@ -720,3 +721,15 @@ def test_an_interrupt_ends_a_prompt(tmp_path):
     assert len(seconds) == 3 and 0 < int(position) < 50_000 and int(position) % 128 == 0 and reason == "length"
     # Within 0.2 s, or what a part of the prompt takes.
     assert all(float(time) < 0.2 + 2 * float(part) for time in seconds), (seconds, part)
+
+
+def test_signatures_show_the_options():
+    """`help` and completion list them with their defaults."""
+    for owner in (rushlight.llm.LLM, rushlight.llm.Session):
+        for name in ("generate", "chat", "agenerate", "achat"):
+            method = getattr(owner, name)
+            parameters = inspect.signature(method).parameters
+            assert method.__doc__ and "options" not in parameters, (owner, name)
+            shown = {name: parameter.default for name, parameter in parameters.items() if parameter.kind == parameter.KEYWORD_ONLY}
+            expected = {"max_new_tokens": None, "temperature": 0.8, "top_k": 40, "seed": 0, "ignore_eos": False}
+            assert shown.items() >= expected.items(), (owner, name)

@@ -742,6 +742,21 @@ fn python<T: Options>() -> String {
     T::table().iter().map(row).collect()
 }
 
+/// The names of the options with their defaults, as entries of a dict.
+fn python_defaults<T: Options>() -> String {
+    let row = |spec: &OptionSpec<T>| {
+        let default = match spec.default() {
+            OptionValue::Flag(true) => "True".to_owned(),
+            OptionValue::Flag(false) => "False".to_owned(),
+            OptionValue::Number(_) | OptionValue::Integer(_) => spec.default().to_string(),
+            OptionValue::Text(text) => format!("{text:?}"),
+            _ => "None".to_owned(),
+        };
+        format!("    \"{}\": {default},\n", spec.name)
+    };
+    T::table().iter().map(row).collect()
+}
+
 fn typescript<T: Options>(without: &[&str]) -> String {
     let row = |spec: &OptionSpec<T>| {
         let kind = match &spec.field {
@@ -813,6 +828,8 @@ fn schemes_are_in_the_stubs_and_in_the_guide() {
 fn stubs_and_declarations_have_the_types_of_options() {
     let stubs = "bindings/python/python/rushlight/llm/__init__.pyi";
     settle(stubs, &with_regions(stubs, &[python::<GenerationOptions>()]), "bindings");
+    let signatures = "bindings/python/python/rushlight/llm/_options.py";
+    settle(signatures, &with_regions(signatures, &[python_defaults::<GenerationOptions>()]), "bindings");
     let declarations = "bindings/js/package/index.d.ts";
     // `threads` and `cache` have other defaults or meanings in JavaScript.
     let loading = || typescript::<LoadOptions>(&["threads", "cache"]);

@@ -11,6 +11,7 @@ from .._progress import Progress
 from .._rushlight import Adapter, Generation, Generator, LanguageModel, cached_program
 from .._rushlight import Session as _Session
 from ._answer import Answer, AsyncStream, Stream
+from ._options import with_options
 from ._tokenizer import Tokenizer
 
 
@@ -23,6 +24,7 @@ class _Speaker:
 
     __slots__ = ()
 
+    @with_options
     def generate(self, prompt, *, stream=False, **options):
         """Continues a text, which is a string or a list of tokens. Returns a `Completion`. For a list of prompts, an `LLM` returns a
         list.
@@ -61,6 +63,7 @@ class _Speaker:
             return self._stream(self._continuation, prompt, options)
         return self._answer(Answer, self._continuation, prompt, options)._finish()
 
+    @with_options
     def chat(self, messages, tools=None, *, stream=False, chat_template_kwargs=None, **options):
         """Answers messages, by the chat template of the tokenizer. Returns a `Completion`, or with `stream` a `Stream`.
 
@@ -73,10 +76,12 @@ class _Speaker:
             return self._stream(self._reply, conversation, options)
         return self._answer(Answer, self._reply, conversation, options)._finish()
 
+    @with_options
     def agenerate(self, prompt, **options):
         """Like `generate` for one prompt, without blocking the event loop: returns an `AsyncStream` to iterate over or to await."""
         return self._answer(AsyncStream, self._continuation, prompt, options)
 
+    @with_options
     def achat(self, messages, tools=None, *, chat_template_kwargs=None, **options):
         """Like `chat`, without blocking the event loop: returns an `AsyncStream` to iterate over or to await."""
         return self._answer(AsyncStream, self._reply, (messages, tools, chat_template_kwargs or {}), options)
@@ -195,12 +200,15 @@ class LLM(_Speaker):
         tokens = [self._tokenizer.encode(text) for text in ([texts] if is_single else texts)]
         return self._core.embed(tokens, pooling == "mean", dimensions, is_single)
 
+    @with_options
     def generate(self, prompt, *, stream=False, **options):
         if _is_list_of_prompts(prompt):
             if stream:
                 raise TypeError("a stream continues one prompt: make one for each")
             return [super(LLM, self).generate(one, **options) for one in prompt]
         return super().generate(prompt, stream=stream, **options)
+
+    generate.__doc__ = _Speaker.generate.__doc__
 
     def adapter(self, folder, scale=1.0):
         """Reads a LoRA adapter from the folder in which PEFT saved it. `scale` multiplies its effect.
