@@ -254,7 +254,8 @@ def name_of(page):
     return str(page.relative_to(ROOT))
 
 
-LINK = re.compile(r"\]\(([^)\s#:]+)(?:#[^)\s]*)?\)")
+LINK = re.compile(r"\]\(([^)\s#:]*)(?:#([^)\s]*))?\)")
+HEADING = re.compile(r"^#+ +(.+?) *$", re.MULTILINE)
 
 
 def pages():
@@ -262,10 +263,26 @@ def pages():
     return [ROOT / "README.md", *(DOCS / path for path in re.findall(r"\]\((\S+?\.md)\)", (DOCS / "SUMMARY.md").read_text()))]
 
 
+def anchors(page):
+    """The anchors of a page's headings, as code hosts and mdBook name them."""
+    found, counts = set(), collections.Counter()
+    for heading in HEADING.findall(TOKEN.sub("", page.read_text())):
+        text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
+        slug = re.sub(r"[^\w -]", "", text).replace(" ", "-")
+        found.add(f"{slug}-{counts[slug]}" if counts[slug] else slug)
+        counts[slug] += 1
+    return found
+
+
 def dead_links(page):
-    """Links of a page to files that are not there."""
-    links = LINK.findall(TOKEN.sub("", page.read_text()))
-    return [link for link in links if not (page.parent / link).exists()]
+    """Links of a page to files, and to headings of pages, that are not there."""
+    dead = []
+    for link, anchor in LINK.findall(TOKEN.sub("", page.read_text())):
+        target = page.parent / link if link else page
+        is_heading = not anchor or target.suffix != ".md" or anchor in anchors(target)
+        if not target.exists() or not is_heading:
+            dead.append(f"{link}#{anchor}" if anchor else link)
+    return dead
 
 
 def run_page(path, folder):

@@ -2,6 +2,7 @@
 
 import pathlib
 import re
+import subprocess
 import sys
 
 import pytest
@@ -45,7 +46,17 @@ PAGES = {
     "no-doctest": ("```rust\nfn main() {}\n```\n", "does not include the page"),
     "unknown-language": ("```perl\n1\n```\n", "perl"),
     "dead-link": ("[a page](nothing.md)\n", "nothing.md"),
+    "anchor": ("## Two words\n\n[here](#two-words) and [here](page.md#two-words)\n", None),
+    "dead-anchor": ("## Two words\n\n[there](page.md#three-words)\n", "page.md#three-words"),
 }
+
+
+def test_no_page_of_the_repository_has_a_dead_link():
+    listed = subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\n")
+    # The README.md of a project that `rushlight new` writes.
+    pages = [ROOT / path for path in listed if path and not path.startswith("crates/cli/templates/")]
+    dead = {str(page): links for page in pages if page.exists() and (links := book.dead_links(page))}
+    assert len(pages) > 40 and not dead
 
 
 @pytest.mark.parametrize("name", PAGES)
