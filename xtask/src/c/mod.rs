@@ -114,12 +114,14 @@ unset(_rushlight_prefix)
 
 /// Found by those alone who name its folder, with `-Dexecutorch_DIR`.
 const CMAKE_EXECUTORCH: &str = "\
-# The targets of ExecuTorch that programs link, all of which are rushlight::rushlight.
+# The targets of ExecuTorch that programs link, all of which are rushlight::rushlight: those of its build, and those of its wheel, which
+# are only in its namespace. And the variables that its packages set.
 include(\"${CMAKE_CURRENT_LIST_DIR}/../rushlight-config.cmake\")
 
 foreach(_target executorch executorch_core portable_kernels portable_ops_lib optimized_ops_lib optimized_native_cpu_ops_lib
     quantized_ops_lib xnnpack_backend extension_data_loader extension_flat_tensor extension_module extension_module_static
-    extension_runner_util extension_tensor extension_threadpool)
+    extension_runner_util extension_tensor extension_threadpool
+    backend_xnnpack etdump kernels_optimized kernels_quantized runtime threadpool)
   foreach(_name ${_target} executorch::${_target})
     if(NOT TARGET ${_name})
       add_library(${_name} INTERFACE IMPORTED)
@@ -132,6 +134,10 @@ unset(_name)
 set(executorch_FOUND TRUE)
 set(EXECUTORCH_FOUND TRUE)
 set(EXECUTORCH_LIBRARIES rushlight::rushlight)
+set(EXECUTORCH_CXX_STANDARD 17)
+set(EXECUTORCH_COMPILE_DEFINITIONS \"\")
+get_filename_component(EXECUTORCH_INCLUDE_DIRS \"${CMAKE_CURRENT_LIST_DIR}/../../../../include\" ABSOLUTE)
+get_filename_component(EXECUTORCH_RUNTIME_LIBRARY_DIR \"${CMAKE_CURRENT_LIST_DIR}/../../..\" ABSOLUTE)
 ";
 
 /// The ABI only grows as long as the first number is the same.
@@ -353,7 +359,15 @@ impl Program<'_> {
         configure.arg(&build).arg(format!("-DCMAKE_PREFIX_PATH={}", moved.display()));
         run(configure.arg(format!("-Dexecutorch_DIR={}", alias.display())))?;
         run(command("cmake", &["--build"]).arg(&build))?;
-        for program in ["classify_shared", "classify_static", "classify_cpp", "digits", "classify_executorch"] {
+        for program in [
+            "classify_shared",
+            "classify_static",
+            "classify_cpp",
+            "digits",
+            "classify_executorch",
+            "classify_wheel",
+            "classify_variables",
+        ] {
             classifies(&mut command(build.join(program), &[]))?;
         }
         fs::remove_dir_all(moved)?;
