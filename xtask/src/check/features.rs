@@ -30,7 +30,7 @@ const FACADE: &[(&str, &[&str])] = &[
     ("cpu", &["rushlight-cpu-run", "rushlight-engine", "memmap2"]),
     ("compile", &["rushlight-compiler", "rushlight-graph", "memmap2"]),
     ("cpu-compile", &["rushlight-cpu-compile", "rushlight-compiler"]),
-    ("pt2", &["rushlight-compiler", "rushlight-quantize", "zip"]),
+    ("pt2", &["rushlight-compiler", "rushlight-quantize", "serde_json"]),
     ("lower", &["rushlight-cpu-compile", "rushlight-cpu-run", "rushlight-compiler"]),
     ("llm", &["rushlight-decoders", "rushlight-checkpoint", "rushlight-compiler"]),
 ];
