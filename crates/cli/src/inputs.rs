@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Once;
 
 use clap::Args;
 use rushlight::{Input, MethodMeta, Tensor, TensorInfo, Value, ValueInfo};
@@ -307,8 +308,27 @@ pub fn is_image(path: &Path) -> bool {
 
 /// An image as a `[1, C, H, W]` or `[C, H, W]` tensor of floats, resized to the input's size.
 pub fn image(path: &Path, bytes: &[u8], info: &TensorInfo, normalize: Normalize) -> Result<Tensor, Failure> {
-    images::tensor(bytes, info, normalize.into())
-        .map_err(|error| Failure::Input(format!("`{}`: {error}", path.display())))
+    let wrong = |error| Failure::Input(format!("`{}`: {error}", path.display()));
+    let (tensor, [width, height]) = images::tensor(bytes, info, normalize.into()).map_err(wrong)?;
+    if let &[.., rows, columns] = tensor.shape()
+        && [columns, rows] != [width, height]
+    {
+        note_resized(path, [width, height], [columns, rows]);
+    }
+    Ok(tensor)
+}
+
+/// Notes that an image is resized. A folder may have thousands: only the first one is noted.
+fn note_resized(path: &Path, from: [usize; 2], to: [usize; 2]) {
+    static NOTED: Once = Once::new();
+    let [width, height] = from;
+    let [columns, rows] = to;
+    NOTED.call_once(|| {
+        output::note(&format!(
+            "`{}` is resized from {width} x {height} to {columns} x {rows}, without a crop; so are other images of another size",
+            path.display()
+        ));
+    });
 }
 
 /// Reinterprets `uint16`, as which NumPy's files store bfloat16, if the method declares bfloat16.

@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use clap::Args;
 use rushlight::{Error, MethodMeta, ValueInfo, open_shared};
 use rushlight_compiler::front::pte::lift;
-use rushlight_compiler::{CompileOptions, Stage, advance, import_pt2};
+use rushlight_compiler::{CompileOptions, Stage, advance, debug_map, import_pt2};
 use rushlight_devtools::describe;
 use rushlight_devtools::graph::{self, ModelView};
 use rushlight_devtools::memory::{self, MemoryMap};
+use rushlight_format::pte::Plan;
 use rushlight_format::{Program, tokenizer};
 use rushlight_graph::Bytes;
 use rushlight_graph::text::Detail;
@@ -94,7 +95,10 @@ impl Inspect {
         if self.json {
             output::print_json(&describe::program(&program));
         } else if self.memory {
-            let maps: Vec<MemoryMap> = program.methods().map(|method| MemoryMap::of(&method)).collect();
+            let nodes = debug_map::of_program(&program);
+            let map =
+                |method: Plan<'_>| MemoryMap::of(&method, nodes.iter().find(|nodes| nodes.method == method.name()));
+            let maps: Vec<MemoryMap> = program.methods().map(map).collect();
             if let Some(path) = &self.html {
                 return output::write_text(path, &memory::html(&self.name(), &maps));
             }
@@ -141,22 +145,32 @@ impl Inspect {
             output::bytes(program.bytes().len() as u64),
             program.version()
         ));
-        for i in 0..program.num_segments() {
-            let len = program.segment(i).map_or(0, <[u8]>::len);
-            output::print(&format!("  segment {i}    {}", output::bytes(len as u64)));
-        }
-        let tokenizer: Vec<(&str, &[u8])> = tokenizer::files(program.named_data()).collect();
-        if !tokenizer.is_empty() {
-            let names: Vec<&str> = tokenizer.iter().map(|(name, _)| *name).collect();
-            let size = tokenizer.iter().map(|(_, data)| data.len() as u64).sum();
-            output::print(&format!("  tokenizer    {}  {}", names.join(", "), output::bytes(size)));
-        }
-        for (key, data) in program.named_data().filter(|(key, _)| !key.starts_with(tokenizer::KEY_PREFIX)) {
-            output::print(&format!("  named data   {key}  {}", output::bytes(data.len() as u64)));
-        }
         for plan in program.methods() {
             print_method(&MethodMeta::of(&plan));
         }
+        print_data(program);
+    }
+}
+
+/// Prints the parts of a file that are not methods.
+fn print_data(program: &Program<'_>) {
+    let tokenizer: Vec<(&str, &[u8])> = tokenizer::files(program.named_data()).collect();
+    let named = || program.named_data().filter(|(key, _)| !key.starts_with(tokenizer::KEY_PREFIX));
+    if tokenizer.is_empty() && named().next().is_none() && program.num_segments() == 0 {
+        return;
+    }
+    output::print("\nin the file");
+    if !tokenizer.is_empty() {
+        let names: Vec<&str> = tokenizer.iter().map(|(name, _)| *name).collect();
+        let size = tokenizer.iter().map(|(_, data)| data.len() as u64).sum();
+        output::print(&format!("  tokenizer    {}  {}", names.join(", "), output::bytes(size)));
+    }
+    for (key, data) in named() {
+        output::print(&format!("  named data   {key}  {}", output::bytes(data.len() as u64)));
+    }
+    for i in 0..program.num_segments() {
+        let len = program.segment(i).map_or(0, <[u8]>::len);
+        output::print(&format!("  segment {i}    {}", output::bytes(len as u64)));
     }
 }
 

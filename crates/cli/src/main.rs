@@ -14,6 +14,7 @@ mod doctor;
 mod export_llm;
 mod failure;
 mod firmware;
+mod help;
 mod hwbench;
 mod inputs;
 mod inspect;
@@ -38,7 +39,7 @@ mod validate;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use failure::Failure;
 
@@ -59,11 +60,16 @@ Examples:
   rushlight doctor model.pte                        what would run slowly here
 
 Exit codes:
-  0 success   1 other failures   2 wrong usage   3 a file cannot be read or written
-  4 the model file is invalid    5 operators, backends or external data are missing
-  6 the inputs do not fit the model                 7 compare: the numbers part
-  8 there is not enough memory, or a limit on memory or time was reached
-  130 Ctrl-C: nothing is left half-written")]
+  0    success
+  1    other failures
+  2    wrong usage
+  3    a file cannot be read or written
+  4    the model file is invalid
+  5    operators, backends or external data are missing
+  6    the inputs do not fit the model
+  7    compare: the numbers part
+  8    there is not enough memory, or a limit on memory or time was reached
+  130  Ctrl-C: nothing is left half-written")]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -127,7 +133,8 @@ fn main() -> ExitCode {
 
 /// Parses the arguments, runs the command and writes what it printed.
 fn parse_and_run() -> Result<(), Failure> {
-    match Cli::try_parse() {
+    let parse = || Cli::from_arg_matches_mut(&mut help::fitted(Cli::command()).try_get_matches()?);
+    match parse() {
         Ok(cli) => {
             cli.verbosity.apply();
             run(cli.command)?;

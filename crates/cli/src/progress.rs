@@ -17,11 +17,11 @@ use crate::stderr::{BARS, to_stderr};
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub struct Verbosity {
     /// Print results and errors only: no progress, summaries and warnings
-    #[arg(long, short, global = true, conflicts_with = "verbose")]
+    #[arg(long, short, global = true, conflicts_with = "verbose", display_order = 990)]
     quiet: bool,
 
     /// Also print the time of each stage, and which operators and backends run a program
-    #[arg(long, short, global = true)]
+    #[arg(long, short, global = true, display_order = 991)]
     verbose: bool,
 }
 

@@ -130,6 +130,15 @@ impl Run {
         labels: Option<&'l Labels>,
     ) -> Result<Vec<Option<Vec<Ranked<'l>>>>, Failure> {
         let of = |(index, value): (usize, &Value)| match (value, self.top) {
+            (Value::Tensor(tensor), Some(_)) if tensor.shape().len() > MAX_RANK => {
+                output::warn(&format!(
+                    "{} is a map, {} {:?}, and has no classes to rank: --top takes outputs of at most {MAX_RANK} dimensions",
+                    meta.output_label(index),
+                    tensor.dtype(),
+                    tensor.shape()
+                ));
+                Ok(None)
+            }
             (Value::Tensor(tensor), Some(top)) => {
                 ranking::largest(tensor, top, labels, &meta.output_label(index)).map(Some)
             }
@@ -210,6 +219,9 @@ impl Run {
         }
     }
 }
+
+/// Maximum rank of scores: `[classes]`, with a batch, and with a sequence. The last dimension of images and maps is their width.
+const MAX_RANK: usize = 3;
 
 /// True for names of devices on Windows, which exist in all folders.
 fn is_device(name: &str) -> bool {

@@ -79,11 +79,12 @@ impl fmt::Display for ImageError {
 
 impl std::error::Error for ImageError {}
 
-/// Decodes an image into a `[1, C, H, W]` or `[C, H, W]` tensor of floats, resized to the input's size.
+/// Decodes an image into a `[1, C, H, W]` or `[C, H, W]` tensor of floats, resized to the input's size. Also returns the image's own width
+/// and height, upright.
 ///
 /// # Errors
 /// If the file is not an image of at most 256 MiB when decoded, or if the input does not have the shape of an image.
-pub fn tensor(file: &[u8], info: &TensorInfo, normalize: Normalize) -> Result<Tensor, ImageError> {
+pub fn tensor(file: &[u8], info: &TensorInfo, normalize: Normalize) -> Result<(Tensor, [usize; 2]), ImageError> {
     let unfit = || ImageError::NotAnImage(info.to_string());
     let (&[channels, height, width], true) = (info.sizes.last_chunk::<3>().unwrap_or(&[0; 3]), info.sizes.len() <= 4)
     else {
@@ -93,6 +94,7 @@ pub fn tensor(file: &[u8], info: &TensorInfo, normalize: Normalize) -> Result<Te
         return Err(unfit());
     }
     let image = decode(file)?;
+    let size = [image.width() as usize, image.height() as usize];
     let image = resized(image, width, height)?;
     let interleaved = if channels == 1 { luminance(&image) } else { image.into_rgb32f().into_raw() };
     let mut planar = Vec::with_capacity(interleaved.len());
@@ -107,7 +109,7 @@ pub fn tensor(file: &[u8], info: &TensorInfo, normalize: Normalize) -> Result<Te
         [_, c, h, w] => vec![1, c, h, w],
         _ => info.sizes.clone(),
     };
-    Tensor::of(&shape, &planar).map_err(ImageError::Tensor)
+    Ok((Tensor::of(&shape, &planar).map_err(ImageError::Tensor)?, size))
 }
 
 fn decode(file: &[u8]) -> Result<DynamicImage, ImageError> {
@@ -245,7 +247,7 @@ mod tests {
             let [width, height] = ["width", "height"].map(|side| row[side].as_u64().expect("a side") as usize);
             for (kind, channels) in [("rgb", 3), ("grey", 1)] {
                 let info = TensorInfo { sizes: vec![1, channels, height, width], ..input() };
-                let got = tensor(&file, &info, Normalize::None).expect("a tensor");
+                let (got, _) = tensor(&file, &info, Normalize::None).expect("a tensor");
                 let got = got.as_slice::<f32>().expect("floats");
                 let bytes = row[kind].as_array().expect("bytes");
                 assert_eq!(got.len(), bytes.len());

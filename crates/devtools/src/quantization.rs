@@ -62,9 +62,20 @@ pub fn html(title: &str, report: &QuantizationReport) -> String {
          <th>Weights</th><th>Before</th><th>After</th><th>Inputs within</th><th>From</th></tr>\n",
     );
     report.layers.iter().for_each(|layer| page.push_str(&row(layer)));
-    page.push_str("</table>\n</html>\n");
+    page.push_str(LEGEND);
+    page.push_str("</html>\n");
     page
 }
+
+/// The meaning of the columns.
+const LEGEND: &str = "</table>\n<h2>Columns</h2>\n<table>\n\
+    <tr><td>Results</td><td>the signal-to-noise ratio of the layer's results against the model in floats; 40 dB are an error of one \
+    percent</td></tr>\n\
+    <tr><td>Bar</td><td>the lower ratio of results and weights; it is full from 60 dB on, and red where the layer loses most</td></tr>\n\
+    <tr><td>Weights</td><td>the signal-to-noise ratio of the rounded weights alone</td></tr>\n\
+    <tr><td>Before, After</td><td>the size of the weights in floats, and in integers with their scales</td></tr>\n\
+    <tr><td>Inputs within</td><td>the range of the layer's input that the integers cover, from the calibration</td></tr>\n\
+    <tr><td>From</td><td>the line of Python</td></tr>\n</table>\n";
 
 fn row(layer: &LayerReport) -> String {
     let sizes: Vec<String> = layer.sizes.iter().map(ToString::to_string).collect();

@@ -220,3 +220,55 @@ fn compare_says_what_it_saw_and_fails_where_numbers_part() {
     let names = text.lines().find(|line| line.contains("only in the reference")).expect("a line");
     assert!(names.contains("conv2d, "), "{names}");
 }
+
+/// `doctor` names the nodes that stay on the reference operators, and does not say that the machine is slow.
+#[test]
+fn doctor_names_nodes_and_reasons() {
+    let folder = folder("doctor");
+    let machine = succeeds(&["doctor"]);
+    assert!(machine.contains("  backends   cpu, portable\n") && !machine.contains("no vector"), "{machine}");
+
+    // A program that is too small to be lowered.
+    let small = at(&folder, "small.pte");
+    succeeds(&["compile", &format!("{EXAMPLE}/digits.pt2"), "-o", &small]);
+    let text = succeeds(&["doctor", &small]);
+    let expected = ["7 calls run on the reference operators", "    2 x aten::convolution\n        conv2d  conv1\n"];
+    for part in expected {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+
+    // Compiled for the CPU backend as a whole.
+    let whole = at(&folder, "whole.pte");
+    succeeds(&["compile", &format!("{EXAMPLE}/digits.pt2"), "--backend", "cpu", "-o", &whole]);
+    assert!(succeeds(&["doctor", &whole]).contains("nothing to report"));
+}
+
+/// Methods come first, and what the file has besides comes last.
+#[test]
+fn inspect_shows_methods_before_segments() {
+    let text = succeeds(&["inspect", &compiled(&folder("inspect"))]);
+    let places = ["method forward", "  input 0", "  operator", "in the file", "  named data", "  segment 0"];
+    let places: Vec<_> = places.iter().map(|part| text.find(part)).collect();
+    assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{places:?}: {text}");
+}
+
+/// An image of another size is resized with a note, and a map has no classes to rank with a warning.
+#[test]
+fn images_are_resized_and_maps_not_ranked_with_a_word() {
+    let program = compiled(&folder("words"));
+    let said = |arguments: &[&str]| String::from_utf8_lossy(&run(arguments).stderr).into_owned();
+    let other = format!("{CORPUS}/../images/0.png");
+    let note = said(&["run", &program, "-i", &other]);
+    assert!(note.contains("note: `") && note.contains(" is resized from ") && note.contains(" to 8 x 8"), "{note}");
+    let same = format!("{EXAMPLE}/images/7.png");
+    assert_eq!(said(&["run", &program, "-i", &same, "--top", "1"]), "");
+
+    let maps = format!("{CORPUS}/1.5.1/images.pte");
+    let warning = said(&["run", &maps, "--top", "3"]);
+    assert!(
+        warning.contains("warning: output 0 is a map, f32 [") && warning.contains("no classes to rank"),
+        "{warning}"
+    );
+    let text = succeeds(&["run", &maps, "--top", "3"]);
+    assert!(text.starts_with("output 0  f32 ["), "{text}");
+}

@@ -23,7 +23,9 @@ pub fn html(title: &str, methods: &[MemoryMap]) -> String {
     let title = escaped(title);
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<title>Memory of {title}</title>\n\
-         <style>{STYLE}</style>\n<h1>{title}</h1>\n"
+         <style>{STYLE}</style>\n<h1>{title}</h1>\n\
+         <p>A rectangle is a tensor: from left to right the instructions that need it, from bottom to top its place in memory. Tensors of one \
+         operator have one colour. The line is the sum of all, and the dashed line is the peak.</p>\n"
     );
     for map in methods {
         page.push_str(&format!("<h2>Method {}</h2>\n", escaped(&map.method)));
@@ -66,7 +68,7 @@ fn draw(map: &MemoryMap, arena: &ArenaMap, page: &mut String) {
             hue(writer),
             escaped(&tensor.label),
             bytes(tensor.bytes),
-            tensor.offset,
+            bytes(tensor.offset),
             tensor.first,
             escaped(writer),
             tensor.last,
@@ -84,15 +86,15 @@ fn draw(map: &MemoryMap, arena: &ArenaMap, page: &mut String) {
         "<polyline class=\"live\" points=\"{}\"/>\n\
          <line class=\"peak\" x1=\"{middle}\" x2=\"{middle}\" y1=\"0\" y2=\"10000\"/>\n</svg>\n\
          <div class=\"axis\"><span>instruction 0</span><span>{}</span></div>\n\
-         <table><tr><th>bytes<th>offset<th>instructions<th>in use at the peak</tr>\n",
+         <table><tr><th>size<th>offset<th>instructions<th>in use at the peak</tr>\n",
         line.trim_end(),
         time - 1,
     ));
     for tensor in arena.at_peak() {
         page.push_str(&format!(
             "<tr><td class=\"n\">{}<td class=\"n\">{}<td>{} to {}<td>{}</tr>\n",
-            tensor.bytes,
-            tensor.offset,
+            bytes(tensor.bytes),
+            bytes(tensor.offset),
             tensor.first,
             tensor.last,
             escaped(&tensor.label),

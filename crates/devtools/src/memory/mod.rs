@@ -5,6 +5,7 @@ mod text;
 
 use std::collections::BTreeMap;
 
+use rushlight_compiler::emit::{InstructionOrigin, MethodMap};
 use rushlight_compiler::memory::{LiveBytes, Recovered, plan, recover};
 use rushlight_format::pte::{Instruction, Plan, ValueSpec};
 
@@ -38,7 +39,8 @@ pub struct ArenaMap {
 /// A tensor's content, from the instruction that writes it to the last one that reads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlacedTensor {
-    /// Its value, type and sizes, and its name if the program has one: `%12 f32 [1, 64]`.
+    /// Its name, type and sizes: `conv1 f32 [1, 64]`. The name is the program's, the input's, or that of the node that writes it; without
+    /// any, the number of its value: `%12`.
     pub label: String,
     pub offset: u64,
     pub bytes: u64,
@@ -47,8 +49,8 @@ pub struct PlacedTensor {
 }
 
 impl MemoryMap {
-    /// Follows the reads and writes of a method's instructions.
-    pub fn of(method: &Plan<'_>) -> Self {
+    /// Follows the reads and writes of a method's instructions. The debug map has the names of nodes.
+    pub fn of(method: &Plan<'_>, nodes: Option<&MethodMap>) -> Self {
         let Recovered { buffers, values, plan: placed } = recover(method);
         let best = plan(&buffers).ok();
         let mut arenas: BTreeMap<u32, ArenaMap> = BTreeMap::new();
@@ -59,7 +61,7 @@ impl MemoryMap {
         for ((buffer, &value), &offset) in buffers.iter().zip(&values).zip(&placed.offsets) {
             if let Some(arena) = arenas.get_mut(&buffer.memory_id) {
                 arena.tensors.push(PlacedTensor {
-                    label: label(method, value),
+                    label: label(method, value, nodes.and_then(|nodes| nodes.instructions.get(buffer.first)?.as_ref())),
                     offset,
                     bytes: buffer.bytes,
                     first: buffer.first,
@@ -107,11 +109,15 @@ fn short(name: &str) -> String {
     name.chars().take(LONGEST_NAME).collect()
 }
 
-fn label(method: &Plan<'_>, value: u32) -> String {
+/// The label of a value that the instruction of `writer` writes first.
+fn label(method: &Plan<'_>, value: u32, writer: Option<&InstructionOrigin>) -> String {
     let ValueSpec::Tensor(tensor) = method.value(value as usize) else { return format!("%{value}") };
     let sizes: Vec<String> = tensor.sizes.iter().map(|size| size.to_string()).collect();
-    let name = tensor.fully_qualified_name.map_or_else(String::new, |name| format!(" {}", short(name)));
-    format!("%{value} {} [{}]{name}", tensor.scalar_type.name(), sizes.join(", "))
+    let own = tensor.fully_qualified_name.map(short);
+    let input = || Some(format!("input {}", method.inputs().iter().position(|input| input == value)?));
+    let node = || writer.map(|origin| short(&origin.node)).filter(|node| !node.is_empty());
+    let name = own.or_else(input).or_else(node).unwrap_or_else(|| format!("%{value}"));
+    format!("{name} {} [{}]", tensor.scalar_type.name(), sizes.join(", "))
 }
 
 fn step(method: &Plan<'_>, instruction: &Instruction<'_>) -> String {
@@ -160,7 +166,7 @@ mod tests {
     fn map() -> MemoryMap {
         let file = chain();
         let program = Program::parse(&file).expect("a valid program");
-        MemoryMap::of(&program.method(0).expect("one method"))
+        MemoryMap::of(&program.method(0).expect("one method"), None)
     }
 
     #[test]
@@ -173,7 +179,20 @@ mod tests {
         let spans: Vec<_> = arena.tensors.iter().map(|t| (t.offset, t.bytes, t.first, t.last)).collect();
         assert_eq!(spans, [(0, 64, 0, 0), (64, 64, 0, 1), (0, 64, 1, 2), (128, 64, 2, 2)]);
         let live: Vec<&str> = arena.at_peak().iter().map(|t| t.label.as_str()).collect();
-        assert_eq!(live, ["%0 f32 [4, 4]", "%1 f32 [4, 4]"]);
+        assert_eq!(live, ["input 0 f32 [4, 4]", "%1 f32 [4, 4]"]);
+    }
+
+    #[test]
+    fn tensors_have_the_names_of_their_nodes() {
+        let file = chain();
+        let program = Program::parse(&file).expect("a valid program");
+        let origin = |node: &str| Some(InstructionOrigin { node: node.to_owned(), ..InstructionOrigin::default() });
+        let nodes =
+            MethodMap { method: "forward".to_owned(), instructions: vec![origin("relu"), origin("relu_1"), None] };
+        let map = MemoryMap::of(&program.method(0).expect("one method"), Some(&nodes));
+        let labels: Vec<&str> = map.arenas[0].tensors.iter().map(|tensor| tensor.label.as_str()).collect();
+        let names = ["input 0", "relu", "relu_1", "<c>"].map(|name| format!("{name} f32 [4, 4]"));
+        assert_eq!(labels, names);
     }
 
     #[test]
@@ -196,7 +215,7 @@ arena 1    192 B in the file, 4 tensors; 128 B are in use at most, planned anew 
            │███
        0 B └───
 in use at instruction 0 (aten::relu.out):
-      64 B  0..0         %0 f32 [4, 4]
+      64 B  0..0         input 0 f32 [4, 4]
       64 B  0..1         %1 f32 [4, 4]
 ";
         assert_eq!(text, expected);
@@ -207,6 +226,7 @@ in use at instruction 0 (aten::relu.out):
         let page = html("a & b.pte", &[map()]);
         assert!(page.contains("<title>Memory of a &amp; b.pte</title>"));
         assert!(page.contains("&lt;c&gt;") && !page.contains("<c>"));
+        assert!(page.contains("<td class=\"n\">64 B<td class=\"n\">64 B<td>0 to 1<td>%1 f32 [4, 4]</tr>"), "{page}");
         assert_eq!(page.matches("<rect class=\"tensor\"").count(), 4);
         assert!(!page.contains("http://") && !page.contains("https://"), "the page needs nothing else");
     }
