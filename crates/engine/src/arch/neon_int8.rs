@@ -436,7 +436,7 @@ unsafe fn depthwise_columns<const N: usize, const K: usize, const STEP: usize, c
 ) {
     let &Int8DepthwiseOperands { mut from, strides, first, in_w, pad, lanes, taps } = operands;
     let pad = neon!(load_signed(pad, LANES));
-    // Each column is a copy of the code, because the accumulators have to be indexed by constants.
+    // Each column is a copy of the code, because the accumulators must be indexed by constants.
     macro_rules! columns {
         ($($column:literal)*) => {$(
             if $column < const { (N - 1) * STEP + K } {

@@ -328,11 +328,11 @@ fn conv3d_u8_matches_reference() {
         Conv3d { groups: 18, padding: [[1; 2]; 3], ..basic(1, [3, 5, 4], [18, 18], [3, 3, 3]) },
         Conv3d { in_stride: 23, ..basic(2, [2, 3, 3], [17, 24], [1, 1, 1]) },
     ];
-    for conv in cases {
+    for (conv, lowest) in cases.into_iter().flat_map(|conv| LOWEST.map(|lowest| (conv, lowest))) {
         let pixels = conv.batch * conv.in_size.iter().product::<usize>();
         let input = bytes(&mut rng, (pixels - 1) * conv.in_stride + conv.in_c);
         let (inputs, [kernel_d, kernel_h, kernel_w]) = (conv.in_c / conv.groups, conv.kernel);
-        let w = weights(&mut rng, conv.out_c * inputs * kernel_d * kernel_h * kernel_w);
+        let w = weights(&mut rng, conv.out_c * inputs * kernel_d * kernel_h * kernel_w, lowest);
         let get = |o: usize, i: usize, [d, h, x]: [usize; 3]| {
             w[(((o * inputs + i) * kernel_d + d) * kernel_h + h) * kernel_w + x]
         };
