@@ -143,6 +143,11 @@ COMPILING = {
         "choose a scheme without a calibration: int8-dynamic",
         lambda: llm.compile(LLAMA, quantize="int8-dynamic"),
     ),
+    "a static scheme with settings": (
+        lambda: llm.compile(LLAMA, quantize=rushlight.Quantization("int8"), embeddings=8),
+        "choose a scheme without a calibration: int8-dynamic",
+        lambda: llm.compile(LLAMA, quantize=rushlight.Quantization("int8-dynamic"), embeddings=8),
+    ),
     "a folder around language models": (
         lambda: llm.compile(LLAMA.parent),
         "name the folder or the .gguf file of the model itself",
@@ -197,7 +202,7 @@ CALLING = {
     ),
     "a backend to lower to": (
         lambda run: rushlight.load(PROGRAM, lower="xnnpack"),
-        "choose `cpu`",
+        "`auto`, `off`, `cpu`",
         lambda run: rushlight.load(PROGRAM, lower="cpu"),
     ),
 }

@@ -271,7 +271,7 @@ def test_unsupported_operators_name_the_python_line():
     with pytest.raises(rushlight.Error) as caught:
         rushlight.export(Unsupported(), (torch.randn(3, 3),))
     error = caught.value
-    assert error.code_name == "NotSupported" and error.hint
+    assert error.code_name == "OperatorMissing" and error.hint
     assert "ldl_factor" in str(error) and f"{__file__}:{line}" in error.site
 
 

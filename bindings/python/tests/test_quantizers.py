@@ -379,3 +379,56 @@ def test_observers_that_saw_nothing():
 def test_a_calibration_that_is_no_iterable(calibration):
     with pytest.raises(TypeError, match="calibration: expected an iterable of inputs, got int"):
         rushlight.export(nn.Linear(2, 2), (torch.ones(1, 2),), quantize=CpuQuantizer(), calibration=calibration)
+
+
+class Outliers(torch.nn.Module):
+    """Layers of which one has an input with outliers, whose scale leaves the others no integers."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(64, 64) for _ in range(9))
+        self.wild = torch.nn.Linear(64, 64)
+        scale = torch.ones(64)
+        scale[3] = 3000.0
+        self.register_buffer("scale", scale)
+        with torch.no_grad():
+            self.wild.weight[:, 3] /= 3000.0
+
+    def forward(self, x):
+        wild = self.wild(x * self.scale)
+        for layer in self.layers:
+            x = x + torch.relu(layer(x)) * 0.1
+        return x * 0.1 + wild
+
+
+def test_the_report_proposes_layers_to_keep():
+    torch.manual_seed(0)
+    batches = [torch.randn(8, 64) for _ in range(8)]
+    compiled = lambda **options: rushlight.export(
+        Outliers().eval(), (batches[0],), quantize=rushlight.Quantization("int8", **options), calibration=batches
+    ).quantization
+    torch.manual_seed(0)
+    report = compiled()
+    assert report.output_snr < 30 and report.proposals, report
+    proposal = report.proposals[0]
+    assert proposal.keep == ["wild"] and proposal.output_snr > report.output_snr + 1 and proposal.method == "forward"
+    # Of ten equal layers.
+    assert proposal.nbytes > 2 * 64 * 64 and abs(proposal.multiplications - 0.1) < 1e-6
+    assert "keep 1 more layer in floats: outputs" in repr(report) and "10.0 % of the multiplications" in repr(report)
+    # The proposal is what it says.
+    torch.manual_seed(0)
+    kept = compiled(keep=tuple(proposal.keep))
+    assert abs(kept.output_snr - proposal.output_snr) < 1.5, (kept, proposal)
+    torch.manual_seed(0)
+    assert compiled(min_snr=30).proposals == []
+
+
+def test_a_calibration_is_missed():
+    torch.manual_seed(0)
+    model, x = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 8)).eval(), torch.randn(4, 64)
+    with pytest.warns(rushlight.QuantizationWarning, match="no calibration: .*example inputs of the export.*calibration="):
+        report = rushlight.export(model, (x,), quantize="int8").quantization
+    assert (report.calibrated_on, report.samples, report.layers_in_integers) == ("example", 0, 2)
+    report = rushlight.export(model, (x,), quantize="int8", calibration=[x]).quantization
+    assert (report.calibrated_on, report.samples, report.warnings) == ("calibration", 1, [])
+    assert rushlight.export(model, (x,), quantize="int8-dynamic").quantization.calibrated_on is None

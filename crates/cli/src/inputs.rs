@@ -180,7 +180,7 @@ impl Inputs {
                 let array = npy::read(&read(path)?).map_err(|error| Failure::Input(format!("`{text}`: {error}")))?;
                 Value::Tensor(as_declared(array, info)?)
             }
-            "npz" => Value::Tensor(as_declared(self.only_array(text, label)?, info)?),
+            "npz" => Value::Tensor(as_declared(Self::only_array(text, label)?, info)?),
             _ if is_image(path) => Value::Tensor(image(path, &read(path)?, declared()?, self.normalize)?),
             _ if path.is_dir() => {
                 let what = format!("cannot read the input `{text}`: it is a folder");
@@ -195,7 +195,7 @@ impl Inputs {
     }
 
     /// Reads the only array of a .npz file, for an input with this label.
-    fn only_array(&self, text: &str, label: &str) -> Result<Tensor, Failure> {
+    fn only_array(text: &str, label: &str) -> Result<Tensor, Failure> {
         let mut arrays = archive(text)?;
         match arrays.pop() {
             Some((_, array)) if arrays.is_empty() => Ok(array),

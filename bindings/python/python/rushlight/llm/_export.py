@@ -149,7 +149,14 @@ def _batched_experts(network):
 
 
 def quantization(quantize, embeddings):
-    """Returns the quantization, including that of the embeddings."""
+    """Returns the quantization, including that of the embeddings.
+
+    Raises ValueError for a scheme that needs a calibration, which a language model is exported without.
+    """
+    scheme = quantize.scheme if isinstance(quantize, Quantization) else quantize
+    if isinstance(scheme, str) and SCHEMES.get(scheme):
+        others = ", ".join(name for name, needs_calibration in SCHEMES.items() if not needs_calibration)
+        raise ValueError(f"{scheme} measures ranges on inputs: choose a scheme without a calibration: {others}")
     if embeddings is None:
         return quantize
     if quantize is None:
