@@ -186,13 +186,21 @@ def test_what_is_quantized_goes_to_the_cpu_unless_another_backend_is_asked_for()
     assert list(portable.report.backends) == ["portable"]
 
 
-def test_layers_without_integer_kernels_are_counted():
-    """A transposed convolution over volumes stays in float. The report has it, with the reason."""
-    model = torch.nn.Sequential(torch.nn.ConvTranspose3d(2, 4, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(256, 3)).eval()
-    inputs = [(torch.randn(1, 2, 2, 2, 2),) for _ in range(4)]
+@pytest.mark.parametrize(
+    ("layer", "reason"),
+    [
+        (nn.ConvTranspose3d(4, 4, 3), "transposed convolutions of three dimensions"),
+        (nn.Conv3d(4, 4, 3, padding=2, groups=4), "neither smaller nor faster"),
+    ],
+    ids=["transposed", "depthwise"],
+)
+def test_layers_that_gain_nothing_are_counted(layer, reason):
+    """Such a convolution over volumes stays in float. The report has it, with the reason."""
+    model = torch.nn.Sequential(layer, torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(256, 3)).eval()
+    inputs = [(torch.randn(1, 4, 2, 2, 2),) for _ in range(4)]
     exported = torch.export.export(model, inputs[0])
     for quantize in ("int8", "int8-dynamic"):
         program = rushlight.compile(exported, quantize=quantize, calibration=inputs)
         layers = {layer.name: layer.kept for layer in program.quantization.layers}
         assert set(layers) == {"0", "3"} and layers["3"] is None
-        assert "transposed convolutions of three dimensions" in layers["0"]
+        assert reason in layers["0"]

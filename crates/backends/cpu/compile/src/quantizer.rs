@@ -5,6 +5,7 @@ use rushlight_compiler::quantization::{
     OperatorChains, Quantizer, Role, Scheme,
 };
 use rushlight_graph::operators::{aten, rushlight};
+use rushlight_graph::quantization::LayerShape;
 use rushlight_graph::{Error, Graph};
 
 use crate::weights::int8::{has_kernel, packed_bytes};
@@ -42,6 +43,11 @@ impl Quantizer for CpuQuantizer {
             if shape.sizes.len() > 4 && shape.convolution.as_ref().is_some_and(|window| window.is_transposed) {
                 return Err("no kernel multiplies integers in transposed convolutions of three dimensions".to_owned());
             }
+            if shape.sizes.len() > 4 && is_depthwise(&shape) {
+                return Err(
+                    "depthwise convolutions of three dimensions are neither smaller nor faster in integers".to_owned()
+                );
+            }
             if !has_kernel(&shape) {
                 return Err("no kernel multiplies integers over windows of this size and dilation".to_owned());
             }
@@ -75,6 +81,11 @@ impl Quantizer for CpuQuantizer {
         }
         Ok(())
     }
+}
+
+/// True for a convolution with a group for each input channel.
+fn is_depthwise(shape: &LayerShape<'_>) -> bool {
+    shape.sizes.get(1) == Some(&1) && shape.convolution.as_ref().is_some_and(|window| window.groups > 1)
 }
 
 /// True for layers whose inputs get their scales at run time in static schemes, too. As in PyTorch's flow, these are the layers of
