@@ -33,10 +33,10 @@ impl Method<'_> {
             Error::unsupported(format!("operator `{}` writes to no memory that it is given", schema.name))
                 .help("register an out variant of the operator, or decompose it before exporting")
         };
-        // PyTorch describes operators of other libraries without the variant that programs call.
+        // PyTorch describes operators of torchvision without the variant that programs call.
         let described;
         let schema = match schema.out_variant {
-            None if !schema.is_built_in() => {
+            None if schema.name.starts_with("torchvision::") => {
                 described = schema.clone().with_out_variant();
                 &described
             }
