@@ -38,6 +38,13 @@ pub struct Generation {
     pub speculation: Option<Speculation>,
 }
 
+impl From<Sampling> for Generation {
+    /// Options with this sampling, and the defaults of all others.
+    fn from(sampling: Sampling) -> Self {
+        Self { sampling, ..Self::default() }
+    }
+}
+
 /// The reason why an answer ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FinishReason {

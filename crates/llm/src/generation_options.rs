@@ -241,7 +241,7 @@ impl GenerationOptions {
             dry_breakers: Vec::new(),
             mirostat_version: if mirostat.is_some() { 2 } else { 0 },
             mirostat: mirostat.unwrap_or_default(),
-            generation: Generation { sampling, ..Generation::default() },
+            generation: sampling.into(),
             speculate: None,
             draft_max: Speculation::MAX_DRAFT,
             #[cfg(feature = "grammar")]

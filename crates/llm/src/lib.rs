@@ -8,14 +8,14 @@
 //! ```no_run
 //! use std::ops::ControlFlow;
 //!
-//! use rushlight_llm::{Generation, Model, Sampling, Tokenizer, generate};
+//! use rushlight_llm::{Generation, Model, Tokenizer, generate};
 //!
 //! # fn main() -> rushlight_llm::Result<()> {
 //! let mut model = Model::load("llama.pte")?;
 //! let tokenizer = Tokenizer::open("llama.pte")?;
 //! let mut session = model.session()?;
 //! let prompt = tokenizer.encode("Once upon a time", true)?;
-//! let options = Generation { max_new_tokens: Some(100), sampling: Sampling::default(), ..Generation::default() };
+//! let options = Generation { max_new_tokens: Some(100), ..Generation::default() };
 //! let usage = generate(&mut model, &mut session, &tokenizer, &prompt, &options, |text| {
 //!     print!("{text}");
 //!     ControlFlow::Continue(())

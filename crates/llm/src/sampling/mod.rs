@@ -53,8 +53,9 @@ pub struct Sampling {
 }
 
 impl Default for Sampling {
+    /// [`RANDOM`](Self::RANDOM), the default of all languages and of the command line.
     fn default() -> Self {
-        Self::GREEDY
+        Self::RANDOM
     }
 }
 

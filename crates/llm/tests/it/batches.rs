@@ -1,7 +1,7 @@
 //! Sessions that get their tokens in one call have the logits of calls of their own.
 
 use rushlight::{Compiler, KvCache, LanguageModelOptions, Module, Quantization, Scheme};
-use rushlight_llm::{Error, Generation, Generator, Model, Session, Tokenizer};
+use rushlight_llm::{Error, Generation, Generator, Model, Sampling, Session, Tokenizer};
 use serde_json::Value as Json;
 
 use crate::{folder, json};
@@ -110,7 +110,8 @@ fn answers_of_a_batch_are_those_of_transformers() {
         let mut model = model("llama", None, KvCache::F32, backend);
         // The portable operators keep one cache, in planned memory.
         let count = if backend == "cpu" { 4 } else { 1 };
-        let options = Generation { max_new_tokens: Some(greedy.len()), ignore_eos: true, ..Generation::default() };
+        let options =
+            Generation { max_new_tokens: Some(greedy.len()), ignore_eos: true, ..Generation::from(Sampling::GREEDY) };
         let mut answers: Vec<_> = (0..count)
             .map(|_| {
                 let mut session = model.session().unwrap();

@@ -99,7 +99,7 @@ fn answer(
     random: &mut Random,
 ) -> Option<Vec<u32>> {
     let mut constraint = compiler.compile(grammar).unwrap_or_else(|error| panic!("{error}: {grammar:?}"));
-    let mut sampler = Sampler::new(Sampling { temperature: 1.0, seed: random.next(), ..Sampling::default() }).unwrap();
+    let mut sampler = Sampler::new(Sampling { temperature: 1.0, seed: random.next(), ..Sampling::GREEDY }).unwrap();
     let mut tokens = Vec::new();
     for _ in 0..10_000 {
         let mut logits: Vec<f32> = (0..vocab_size).map(|_| random.below(1000) as f32 / 250.0).collect();

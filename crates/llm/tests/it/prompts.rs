@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use rushlight::{Compiler, LanguageModelOptions, Module, TensorView};
-use rushlight_llm::{Error, Generation, Generator, Model, Part, Session, Tokenizer};
+use rushlight_llm::{Error, Generation, Generator, Model, Part, Sampling, Session, Tokenizer};
 
 use crate::folder;
 use crate::sessions::{best, continued, sample_of};
@@ -83,7 +83,7 @@ fn embeddings_stand_between_tokens() {
         session.reset(&mut model).unwrap();
         let rows = self::rows(&mut model, &prompt[2..]);
         let parts = [Part::Tokens(&prompt[..2]), Part::Embeddings { rows: &rows, dim: DIM }];
-        let options = Generation { max_new_tokens: Some(6), ignore_eos: true, ..Generation::default() };
+        let options = Generation { max_new_tokens: Some(6), ignore_eos: true, ..Generation::from(Sampling::GREEDY) };
         let tokenizer = Tokenizer::open(folder("decoders/llama")).unwrap();
         let mut goes_on = || ControlFlow::Continue(());
         let generator =
@@ -146,7 +146,7 @@ fn sessions_with_embeddings_go_back_fork_and_are_saved() {
             &mut session,
             &tokenizer,
             &parts[1..],
-            Generation::default(),
+            Generation::from(Sampling::GREEDY),
             || ControlFlow::Continue(()),
         );
         assert!(matches!(started.err(), Some(Error::EmbeddingSize { dim: 0, .. })));

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use rushlight_llm::{Dry, Error, Mirostat, Sampler, Sampling, Tokenizer};
+use rushlight_llm::{Dry, Error, Generation, Mirostat, Sampler, Sampling, Tokenizer};
 use serde_json::Value as Json;
 
 use crate::{folder, json, rows};
@@ -36,7 +36,7 @@ fn dry_penalizes_what_repeats() {
             last: settings["last"].as_u64().map(|last| last as usize),
             breakers: serde_json::from_value(settings["breakers"].clone()).unwrap_or_default(),
         };
-        let options = Sampling { temperature: 1.0, dry: Some(dry), ..Sampling::default() };
+        let options = Sampling { temperature: 1.0, dry: Some(dry), ..Sampling::GREEDY };
         let mut sampler = Sampler::new(options).unwrap();
         sampler.observe_prompt(&list::<Vec<u32>>(&row["tokens"]));
         let found: HashMap<u32, f64> =
@@ -52,7 +52,7 @@ fn dry_penalizes_what_repeats() {
 fn dry_counts_what_was_generated_and_breaks_at_texts() {
     let dry = Dry { multiplier: 10.0, base: 2.0, allowed_length: 1, ..Dry::default() };
     let tokens = |dry: Dry| -> Vec<u32> {
-        let mut sampler = Sampler::new(Sampling { dry: Some(dry), ..Sampling::default() }).unwrap();
+        let mut sampler = Sampler::new(Sampling { dry: Some(dry), ..Sampling::GREEDY }).unwrap();
         (0..5).map(|_| sampler.sample(&[1.0, 0.9, 0.5]).unwrap().token).collect()
     };
     // Token 0 was followed by 0, then by 1, and so on.
@@ -73,7 +73,7 @@ fn dry_counts_what_was_generated_and_breaks_at_texts() {
 fn a_long_text_is_searched_once() {
     // Nearly all tokens are a repetition, whose penalty overflows to infinity.
     let dry = Dry { multiplier: 1.0, base: 4.0, allowed_length: 1, ..Dry::default() };
-    let mut sampler = Sampler::new(Sampling { dry: Some(dry), ..Sampling::default() }).unwrap();
+    let mut sampler = Sampler::new(Sampling { dry: Some(dry), ..Sampling::GREEDY }).unwrap();
     sampler.observe_prompt(&vec![0; 200_000]);
     assert_eq!(sampler.sample(&[9.0, 1.0]).unwrap().token, 1);
     assert_eq!(sampler.sample(&[9.0, 1.0]).unwrap().token, 0);
@@ -86,7 +86,7 @@ fn mirostat_keeps_the_surprisal() {
         let mirostat = Some(Mirostat { tau: number(&settings["tau"]), eta: number(&settings["eta"]) });
         let (temperature, seed) = (number(&row["temperature"]), row["seed"].as_u64().unwrap());
         // Options that mirostat replaces have no effect.
-        let options = Sampling { temperature, seed, mirostat, top_k: 1, min_p: 0.9, ..Sampling::default() };
+        let options = Sampling { temperature, seed, mirostat, top_k: 1, min_p: 0.9, ..Sampling::GREEDY };
         assert_eq!(sampled(options, &row["logits"]), list::<Vec<u32>>(&row["tokens"]), "{settings}");
     }
 }
@@ -95,11 +95,11 @@ fn mirostat_keeps_the_surprisal() {
 fn tokens_are_those_of_executorchs_sampler() {
     for row in samplers("executorch") {
         let (temperature, seed) = (number(&row["temperature"]), row["seed"].as_u64().unwrap());
-        let options = Sampling { temperature, seed, executorch: true, top_k: 1, ..Sampling::default() };
+        let options = Sampling { temperature, seed, executorch: true, top_k: 1, ..Sampling::GREEDY };
         assert_eq!(sampled(options, &row["logits"]), list::<Vec<u32>>(&row["tokens"]), "{temperature}");
     }
     let sample = |temperature: f32, logits: &[f32]| {
-        let options = Sampling { temperature, seed: 1, executorch: true, ..Sampling::default() };
+        let options = Sampling { temperature, seed: 1, executorch: true, ..Sampling::GREEDY };
         Sampler::new(options).unwrap().sample(logits).map(|choice| choice.token)
     };
     assert_eq!(sample(0.0, &[1.0, 3.0, 3.0]).unwrap(), 1);
@@ -118,7 +118,7 @@ fn sampling(settings: &Json) -> Sampling {
         min_p: number("min_p", 0.0),
         typical_p: number("typical_p", 1.0),
         repetition_penalty: number("repetition_penalty", 1.0),
-        ..Sampling::default()
+        ..Sampling::GREEDY
     }
 }
 
@@ -172,7 +172,7 @@ fn distributions_are_those_of_transformers() {
 #[test]
 fn tokens_are_as_frequent_as_they_are_likely() {
     let logits = [0.0f32, 1.0, 2.0, f32::NEG_INFINITY, f32::NAN, 0.5];
-    let mut sampler = Sampler::new(Sampling { temperature: 1.0, seed: 7, ..Sampling::default() }).unwrap();
+    let mut sampler = Sampler::new(Sampling { temperature: 1.0, seed: 7, ..Sampling::GREEDY }).unwrap();
     let expected: HashMap<u32, f64> = sampler.distribution(&logits).unwrap().into_iter().collect();
     assert_eq!(expected.len(), 4);
     const COUNT: usize = 20_000;
@@ -192,7 +192,7 @@ fn tokens_are_as_frequent_as_they_are_likely() {
 fn a_seed_gives_the_same_tokens() {
     let logits: Vec<f32> = (0..100u8).map(|index| f32::from(index % 10)).collect();
     let tokens = |seed: u64| -> Vec<u32> {
-        let mut sampler = Sampler::new(Sampling { temperature: 1.0, seed, ..Sampling::default() }).unwrap();
+        let mut sampler = Sampler::new(Sampling { temperature: 1.0, seed, ..Sampling::GREEDY }).unwrap();
         (0..20).map(|_| sampler.sample(&logits).unwrap().token).collect()
     };
     assert_eq!(tokens(1), tokens(1));
@@ -201,7 +201,7 @@ fn a_seed_gives_the_same_tokens() {
 
 #[test]
 fn penalties_of_openai_count_what_was_generated() {
-    let options = Sampling { temperature: 0.0, presence_penalty: 0.5, frequency_penalty: 0.25, ..Sampling::default() };
+    let options = Sampling { temperature: 0.0, presence_penalty: 0.5, frequency_penalty: 0.25, ..Sampling::GREEDY };
     let mut sampler = Sampler::new(options).unwrap();
     sampler.observe_prompt(&[0, 0, 0]);
     // Token 0 loses 0.75, then 1.0.
@@ -212,35 +212,42 @@ fn penalties_of_openai_count_what_was_generated() {
 #[test]
 fn biases_choose_and_forbid() {
     let logit_bias = vec![(2, 100.0), (9, 1.0)];
-    let mut sampler = Sampler::new(Sampling { logit_bias, ..Sampling::default() }).unwrap();
+    let mut sampler = Sampler::new(Sampling { logit_bias, ..Sampling::GREEDY }).unwrap();
     assert_eq!(sampler.sample(&[1.0, 5.0, 0.0]).unwrap().token, 2);
     let logit_bias = vec![(1, f32::NEG_INFINITY)];
-    let mut sampler = Sampler::new(Sampling { logit_bias, ..Sampling::default() }).unwrap();
+    let mut sampler = Sampler::new(Sampling { logit_bias, ..Sampling::GREEDY }).unwrap();
     assert_eq!(sampler.sample(&[1.0, 5.0, 0.0]).unwrap().token, 0);
 }
 
 #[test]
 fn what_cannot_be_sampled_is_an_error() {
-    let mut sampler = Sampler::new(Sampling::default()).unwrap();
+    let mut sampler = Sampler::new(Sampling::GREEDY).unwrap();
     for logits in [&[][..], &[f32::NAN, f32::NEG_INFINITY]] {
         assert!(matches!(sampler.sample(logits), Err(Error::NoLogits)));
     }
     for options in [
-        Sampling { temperature: -1.0, ..Sampling::default() },
-        Sampling { temperature: f32::NAN, ..Sampling::default() },
-        Sampling { top_p: 0.0, ..Sampling::default() },
-        Sampling { min_p: 1.5, ..Sampling::default() },
-        Sampling { typical_p: 0.0, ..Sampling::default() },
-        Sampling { repetition_penalty: 0.0, ..Sampling::default() },
-        Sampling { presence_penalty: f32::INFINITY, ..Sampling::default() },
-        Sampling { logit_bias: vec![(0, f32::NAN)], ..Sampling::default() },
-        Sampling { dry: Some(Dry { multiplier: -1.0, ..Dry::default() }), ..Sampling::default() },
-        Sampling { dry: Some(Dry { base: 0.5, ..Dry::default() }), ..Sampling::default() },
-        Sampling { dry: Some(Dry { allowed_length: 0, ..Dry::default() }), ..Sampling::default() },
-        Sampling { mirostat: Some(Mirostat { tau: f32::NAN, eta: 0.1 }), ..Sampling::default() },
-        Sampling { mirostat: Some(Mirostat { tau: 5.0, eta: -0.1 }), ..Sampling::default() },
-        Sampling { executorch: true, temperature: 0.8, seed: 0, ..Sampling::default() },
+        Sampling { temperature: -1.0, ..Sampling::GREEDY },
+        Sampling { temperature: f32::NAN, ..Sampling::GREEDY },
+        Sampling { top_p: 0.0, ..Sampling::GREEDY },
+        Sampling { min_p: 1.5, ..Sampling::GREEDY },
+        Sampling { typical_p: 0.0, ..Sampling::GREEDY },
+        Sampling { repetition_penalty: 0.0, ..Sampling::GREEDY },
+        Sampling { presence_penalty: f32::INFINITY, ..Sampling::GREEDY },
+        Sampling { logit_bias: vec![(0, f32::NAN)], ..Sampling::GREEDY },
+        Sampling { dry: Some(Dry { multiplier: -1.0, ..Dry::default() }), ..Sampling::GREEDY },
+        Sampling { dry: Some(Dry { base: 0.5, ..Dry::default() }), ..Sampling::GREEDY },
+        Sampling { dry: Some(Dry { allowed_length: 0, ..Dry::default() }), ..Sampling::GREEDY },
+        Sampling { mirostat: Some(Mirostat { tau: f32::NAN, eta: 0.1 }), ..Sampling::GREEDY },
+        Sampling { mirostat: Some(Mirostat { tau: 5.0, eta: -0.1 }), ..Sampling::GREEDY },
+        Sampling { executorch: true, temperature: 0.8, seed: 0, ..Sampling::GREEDY },
     ] {
         assert!(matches!(Sampler::new(options), Err(Error::Option(_))));
     }
+}
+
+/// Rust has the defaults of all other languages, which are those of the table.
+#[test]
+fn the_default_is_that_of_the_table() {
+    assert_eq!(Sampling::default(), Sampling::RANDOM);
+    assert_eq!(Generation::default(), Generation::from(Sampling::RANDOM));
 }

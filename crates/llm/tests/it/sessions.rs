@@ -3,7 +3,9 @@
 use std::ops::ControlFlow;
 
 use rushlight::{Compiler, LanguageModelOptions, LanguageModelOutput, Module};
-use rushlight_llm::{Error, FinishReason, Generation, Generator, Model, Session, Tokenizer, generate, score_text};
+use rushlight_llm::{
+    Error, FinishReason, Generation, Generator, Model, Sampling, Session, Tokenizer, generate, score_text,
+};
 use serde_json::Value as Json;
 
 use crate::{folder, json};
@@ -66,7 +68,11 @@ fn greedy_text_is_that_of_transformers() {
             let mut model = model(max_seq_len, backend);
             let mut session = model.session().unwrap();
             // The last tokens come after a token that ends a text.
-            let options = Generation { max_new_tokens: Some(greedy.len()), ignore_eos: true, ..Generation::default() };
+            let options = Generation {
+                max_new_tokens: Some(greedy.len()),
+                ignore_eos: true,
+                ..Generation::from(Sampling::GREEDY)
+            };
             let mut written = String::new();
             let usage = generate(&mut model, &mut session, &tokenizer, &prompt, &options, |piece| {
                 written.push_str(piece);
@@ -87,7 +93,7 @@ fn an_empty_prompt_goes_on_from_the_logits() {
     for backend in ["portable", "cpu"] {
         let mut model = model(CONTEXT, backend);
         let mut session = model.session().unwrap();
-        let options = Generation { max_new_tokens: Some(8), ..Generation::default() };
+        let options = Generation { max_new_tokens: Some(8), ..Generation::from(Sampling::GREEDY) };
         let error = Generator::start(&mut model, &mut session, &tokenizer, &[], options.clone()).unwrap_err();
         assert!(matches!(error, Error::NoTokens), "{error}");
         session.prefill(&mut model, &prompt).unwrap();
@@ -107,8 +113,12 @@ fn steps_have_the_probabilities_of_the_model() {
     let tokenizer = Tokenizer::open(folder("decoders/llama")).unwrap();
     let mut model = model(CONTEXT, "cpu");
     let mut session = model.session().unwrap();
-    let options =
-        Generation { max_new_tokens: Some(3), ignore_eos: true, log_probabilities: Some(4), ..Generation::default() };
+    let options = Generation {
+        max_new_tokens: Some(3),
+        ignore_eos: true,
+        log_probabilities: Some(4),
+        ..Generation::from(Sampling::GREEDY)
+    };
     let mut generator = Generator::start(&mut model, &mut session, &tokenizer, &prompt, options).unwrap();
     let mut tokens = Vec::new();
     while let Some(step) = generator.step(&mut model, &mut session, &tokenizer).unwrap() {
@@ -141,15 +151,15 @@ fn answers_end_where_they_are_told_to() {
     };
     let whole = tokenizer.decode(&greedy, true).unwrap();
     // Text that may begin a stop string is held back, and a stop string is not part of the answer.
-    let options = Generation { stop: vec!["Sn:SY".to_owned()], ..Generation::default() };
+    let options = Generation { stop: vec!["Sn:SY".to_owned()], ..Generation::from(Sampling::GREEDY) };
     let (text, usage) = answer(&options, false);
     assert_eq!((&*text, usage.finish_reason), (whole.split("Sn:SY").next().unwrap(), FinishReason::Stop));
-    let (text, usage) = answer(&Generation::default(), true);
+    let (text, usage) = answer(&Generation::from(Sampling::GREEDY), true);
     assert_eq!((text.chars().count(), usage.finish_reason), (1, FinishReason::Cancelled));
     // Until the context is full.
-    let (_, usage) = answer(&Generation { ignore_eos: true, ..Generation::default() }, false);
+    let (_, usage) = answer(&Generation { ignore_eos: true, ..Generation::from(Sampling::GREEDY) }, false);
     assert_eq!((usage.generated_tokens, usage.finish_reason), (CONTEXT - prompt.len() + 1, FinishReason::Length));
-    let (text, usage) = answer(&Generation { max_new_tokens: Some(0), ..Generation::default() }, false);
+    let (text, usage) = answer(&Generation { max_new_tokens: Some(0), ..Generation::from(Sampling::GREEDY) }, false);
     assert_eq!((&*text, usage.generated_tokens), ("", 0));
 }
 

@@ -128,9 +128,9 @@ fn answer(
 /// Returns sampling options from a seed. Every other time they depend on earlier tokens.
 fn sampled(seed: u64) -> Sampling {
     if seed % 4 < 2 {
-        return Sampling { temperature: 1.0, top_k: 20, top_p: 0.9, seed, ..Sampling::default() };
+        return Sampling { temperature: 1.0, top_k: 20, top_p: 0.9, seed, ..Sampling::GREEDY };
     }
-    Sampling { temperature: 0.8, repetition_penalty: 1.1, frequency_penalty: 0.1, seed, ..Sampling::default() }
+    Sampling { temperature: 0.8, repetition_penalty: 1.1, frequency_penalty: 0.1, seed, ..Sampling::GREEDY }
 }
 
 /// Compares answers to prompts with and without drafts of one kind. Returns the numbers of drafted and accepted tokens.
@@ -140,9 +140,13 @@ fn compare(model: &mut Model, seeds: impl Iterator<Item = u64>, mut draft: Optio
     let mut session = model.session().unwrap();
     for seed in seeds {
         let prompt = prompt(seed);
-        for sampling in [Sampling::default(), sampled(seed)] {
-            let plain =
-                Generation { max_new_tokens: Some(TOKENS), ignore_eos: true, sampling, ..Generation::default() };
+        for sampling in [Sampling::GREEDY, sampled(seed)] {
+            let plain = Generation {
+                max_new_tokens: Some(TOKENS),
+                ignore_eos: true,
+                sampling,
+                ..Generation::from(Sampling::GREEDY)
+            };
             let speculation = draft.is_none().then_some(LOOKUP);
             let drafting = Generation { speculation, ..plain.clone() };
             let (expected, _) = answer(model, &mut session, &prompt, plain, None).unwrap();
@@ -210,7 +214,7 @@ fn an_answer_goes_on_after_a_draft_that_failed() {
     let mut model = model("llama", CONTEXT, true, "cpu");
     let tokenizer = tokenizer();
     let mut session = model.session().unwrap();
-    let options = Generation { max_new_tokens: Some(40), ignore_eos: true, ..Generation::default() };
+    let options = Generation { max_new_tokens: Some(40), ignore_eos: true, ..Generation::from(Sampling::GREEDY) };
     let prompt = prompt(2);
     let (expected, _) = answer(&mut model, &mut session, &prompt, options.clone(), None).unwrap();
     session.reset(&mut model).unwrap();
@@ -235,7 +239,7 @@ fn an_answer_goes_on_after_a_draft_that_failed() {
 fn a_prompt_is_read_until_it_is_stopped() {
     let mut model = model("llama", CONTEXT, true, "cpu");
     let mut session = model.session().unwrap();
-    let options = Generation { max_new_tokens: Some(9), ..Generation::default() };
+    let options = Generation { max_new_tokens: Some(9), ..Generation::from(Sampling::GREEDY) };
     let stop = || ControlFlow::Break(());
     let mut stopped =
         Generator::start_while(&mut model, &mut session, &tokenizer(), &[3, 4, 5], options, stop).unwrap();
@@ -273,7 +277,7 @@ fn sessions_go_on_while_a_draft_is_read() {
     let mut model = model("llama", CONTEXT, true, "cpu");
     let tokenizer = tokenizer();
     let prompt = prompt(3);
-    let options = Generation { ignore_eos: true, ..Generation::default() };
+    let options = Generation { ignore_eos: true, ..Generation::from(Sampling::GREEDY) };
     let mut session = model.session().unwrap();
     let (steps, usage) = answer(&mut model, &mut session, &prompt, options.clone(), None).unwrap();
     // Until the context is full.
@@ -317,7 +321,7 @@ fn models_that_cannot_verify_decode_token_by_token() {
     ] {
         let mut model = model(name, max_seq_len, full_logits, backend);
         let mut session = model.session().unwrap();
-        let plain = Generation { max_new_tokens: Some(20), ignore_eos: true, ..Generation::default() };
+        let plain = Generation { max_new_tokens: Some(20), ignore_eos: true, ..Generation::from(Sampling::GREEDY) };
         let lookup = Generation { speculation: Some(LOOKUP), ..plain.clone() };
         let (expected, usage) = answer(&mut model, &mut session, &prompt(0), plain, None).unwrap();
         assert!(usage.no_speculation.is_none());
@@ -345,7 +349,7 @@ fn drafts_that_cannot_be_are_errors() {
     let mut session = model.session().unwrap();
     for (max_ngram, max_draft) in [(0, 4), (4, 0)] {
         let speculation = Some(Speculation::PromptLookup { max_ngram, max_draft });
-        let options = Generation { speculation, ..Generation::default() };
+        let options = Generation { speculation, ..Generation::from(Sampling::GREEDY) };
         let error = answer(&mut model, &mut session, &[3], options, None).unwrap_err();
         assert!(matches!(error, Error::Option(_)), "{error}");
     }

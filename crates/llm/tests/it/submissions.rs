@@ -5,7 +5,7 @@ use std::task::Poll;
 
 use rushlight::{Compiler, LanguageModelOptions, Module};
 use rushlight_example_backend::{Chain, Device, DeviceRuntime, NAME};
-use rushlight_llm::{Error, Generation, Generator, Model, Part, Speculation, Submission, Tokenizer};
+use rushlight_llm::{Error, Generation, Generator, Model, Part, Sampling, Speculation, Submission, Tokenizer};
 
 use crate::folder;
 use crate::sessions::{best, sample_of};
@@ -66,7 +66,8 @@ fn an_answer_is_polled_token_by_token() {
         let mut model = on_device("cpu", false);
         let mut session = model.session().unwrap();
         wait(session.submit(&mut model, &[Part::Tokens(&prompt)]).unwrap());
-        let options = Generation { max_new_tokens: Some(8), ignore_eos: true, speculation, ..Generation::default() };
+        let options =
+            Generation { max_new_tokens: Some(8), ignore_eos: true, speculation, ..Generation::from(Sampling::GREEDY) };
         let mut generator = Generator::start(&mut model, &mut session, &tokenizer, &[], options).unwrap();
         let mut tokens = Vec::new();
         loop {
