@@ -133,7 +133,7 @@ unsafe fn load_weights(from: *const u8, is_four_bits: bool) -> [uint8x16_t; 2] {
     [veorq_u8(first, vdupq_n_u8(128)), veorq_u8(second, vdupq_n_u8(128))]
 }
 
-/// Accumulates the products of a group without an extension, in u16: the sum of eight, each of a byte and a nibble, fits.
+/// Accumulates the products of a group without an extension, in u16, which holds eight products of a byte and a nibble.
 ///
 /// # Safety
 /// As for [`dot_group`].
