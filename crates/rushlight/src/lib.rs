@@ -176,7 +176,7 @@
 //! | `std` | [`Module`]: files, mapping, owned tensors, explained errors |
 //! | `cpu` | the CPU backend: runs what was compiled for it, with threads and vector instructions |
 //! | `lower` | portable programs are compiled for the machine when they are loaded; implies `cpu` and `cpu-compile` |
-//! | `compile` | [`compiler`] and [`graph`](crate::graph): backends and passes of one's own |
+//! | `compile` | [`compiler`] and [`graph`]: backends and passes of one's own |
 //! | `cpu-compile` | compiling for the CPU backend |
 //! | `pt2` | [`Compiler`] of `.pt2` files; with `cpu`, quantization |
 //! | `llm` | [`Compiler::language_model`] |

@@ -81,7 +81,7 @@ impl Chosen {
             Template::Classify => {
                 "samples/7.pgm".clone_into(&mut chosen.sample);
                 chosen.add("model.pte", DIGITS);
-                let digits: String = (0..10).map(|digit| format!("{digit}\n")).collect();
+                let digits: String = "0123456789".chars().flat_map(|digit| [digit, '\n']).collect();
                 chosen.add("labels.txt", digits);
                 for (digit, image) in DIGIT_IMAGES.chunks_exact(DIGIT_BYTES).enumerate() {
                     chosen.add(&format!("samples/{digit}.pgm"), pgm(image));
