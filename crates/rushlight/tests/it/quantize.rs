@@ -3,6 +3,7 @@
 
 use rushlight_graph::operators::aten;
 use std::fs;
+use std::path::Path;
 
 use rushlight::{
     Code, CompiledProgram, Compiler, Error, Inputs, Module, Observer, Quantization, Rounding, Scheme, Tensor,
@@ -255,9 +256,28 @@ fn tables_of_embeddings_become_integers() {
     assert_eq!((five.what_came(), five.code()), (Some("5"), Code::NotSupported), "{five}");
 }
 
+/// A compiler of the archive of digits whose example inputs have another name, so that none are found.
+fn without_example() -> Compiler {
+    const NAMES: [&[u8]; 2] = [b"sample_inputs", b"other_inputs_"];
+    let mut archive = fs::read(MODEL).expect("the archive");
+    let places = archive.windows(NAMES[0].len()).enumerate().filter(|(_, window)| *window == NAMES[0]);
+    for place in places.map(|(place, _)| place).collect::<Vec<_>>() {
+        archive[place..place + NAMES[1].len()].copy_from_slice(NAMES[1]);
+    }
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("digits_without_example.pt2");
+    fs::write(&path, archive).expect("a file");
+    Compiler::new().method("forward", path).backend("cpu")
+}
+
+#[test]
+fn an_example_serves_where_there_is_no_calibration() {
+    let program = compile(Quantization::new(Scheme::INT8)).expect("a program");
+    assert_eq!(program.quantization().and_then(|report| report.calibrated_on), Some(Inputs::Example));
+}
+
 #[test]
 fn what_cannot_be_quantized_is_said() {
-    let none = compile(Quantization::new(Scheme::INT8)).unwrap_err();
+    let none = without_example().quantize(Quantization::new(Scheme::INT8)).compile().unwrap_err();
     assert_eq!(none.code(), Code::InvalidArgument, "{none}");
     assert!(none.message().contains("scales of activations"), "{none}");
     let gptq = compile(Quantization::new(Scheme::INT4).rounding(Rounding::Gptq)).unwrap_err();
