@@ -208,7 +208,7 @@ fn ignored(modules: &[&str]) -> Command {
 
 /// Unit tests, operator cases, corpus, and a few of the mutations.
 fn rust() -> Result<()> {
-    run(tests().env("RUSHLIGHT_MUTATIONS", FEW_MUTATIONS))?;
+    run(tests().arg("--no-fail-fast").env("RUSHLIGHT_MUTATIONS", FEW_MUTATIONS))?;
     if exists("node") {
         run(&mut ignored(&["graph_page"]))?;
     } else {
