@@ -161,7 +161,7 @@ impl ModuleBuilder {
         let parsed = Program::from_owned(bytes.clone());
         let program = parsed.map_err(|error| unreadable(Wanted::Program, &error, bytes.bytes(), path))?;
         #[cfg(not(feature = "lower"))]
-        crate::work::say_if_slow(program.parsed(), !self.backends.is_empty());
+        crate::work::say_if_slow(&program.parsed(), !self.backends.is_empty());
         let (mut external, mut external_data, mut external_names) = (Vec::new(), Vec::new(), Vec::new());
         for data in self.external_data {
             let (bytes, path) = match data {
