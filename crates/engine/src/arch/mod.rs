@@ -22,6 +22,8 @@ mod neon;
 #[cfg(target_arch = "aarch64")]
 mod neon_groupwise;
 #[cfg(target_arch = "aarch64")]
+mod neon_instructions;
+#[cfg(target_arch = "aarch64")]
 mod neon_int8;
 mod scalar;
 #[cfg(target_arch = "x86_64")]

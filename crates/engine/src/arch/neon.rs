@@ -3,6 +3,7 @@
 use core::arch::aarch64::*;
 
 use super::neon_groupwise;
+use super::neon_instructions::{sdot, usdot};
 use super::neon_int8::{self, DOTPROD, I8MM, PLAIN};
 use super::tiles::{Int8DepthwiseOperands, Int8Operands, Int8PanelSums, Int8Taps};
 use super::x128::{each_register, nibbles_register_wise, register_wise, transpose8_register_wise};
@@ -79,37 +80,6 @@ fn dot_u8i8_by_i16(a: float32x4_t, b: float32x4_t, sum: float32x4_t) -> float32x
     let first = vpaddq_s32(vmull_s16(vget_low_s16(low_a), vget_low_s16(low_b)), vmull_high_s16(low_a, low_b));
     let second = vpaddq_s32(vmull_s16(vget_low_s16(high_a), vget_low_s16(high_b)), vmull_high_s16(high_a, high_b));
     vreinterpretq_f32_s32(vaddq_s32(vreinterpretq_s32_f32(sum), vpaddq_s32(first, second)))
-}
-
-/// Defines functions that wrap one dot product instruction: `sum + dot(a, b)` of four bytes in each lane.
-macro_rules! dot_instructions {
-    ($($(#[$doc:meta])* $name:ident($v:ty, $sum:ty) => $instruction:literal, $features:literal;)+) => {$(
-        $(#[$doc])*
-        #[target_feature(enable = $features)]
-        #[inline]
-        fn $name(a: $v, b: $v, sum: $sum) -> $sum {
-            let mut sum = sum;
-            // SAFETY: the instruction touches its registers alone, and the function is for processors that have it.
-            unsafe {
-                core::arch::asm!(
-                    concat!($instruction, " {sum:v}.4s, {a:v}.16b, {b:v}.16b"),
-                    sum = inout(vreg) sum,
-                    a = in(vreg) a,
-                    b = in(vreg) b,
-                    options(pure, nomem, nostack, preserves_flags)
-                );
-            }
-            sum
-        }
-    )+};
-}
-
-dot_instructions! {
-    /// i8 x i8.
-    sdot(int8x16_t, int32x4_t) => "sdot", "neon,dotprod";
-    /// u8 x i8, in the layout that both sides have in memory. (`usmmla` does twice the work per instruction, but
-    /// multiplies 2 rows by 8 elements of K, where a panel row has 4, and produces a 2 x 2 block of sums.)
-    usdot(float32x4_t, float32x4_t) => "usdot", "neon,i8mm";
 }
 
 /// u8 x i8 by `sdot`: `a` is shifted to i8 by subtracting 128, and 128 times the sum of `b` is added back. The compiler

@@ -7,55 +7,11 @@
 use core::arch::aarch64::*;
 
 use super::LANES;
+use super::neon_instructions::{neon, udot, udot_by_element};
 use super::neon_int8::PLAIN;
-
-/// Evaluates an expression with intrinsics.
-macro_rules! neon {
-    ($operation:expr) => {{
-        // SAFETY: the token exists only where the target has the instructions; the caller guarantees the memory.
-        unsafe { $operation }
-    }};
-}
 
 /// Accumulators of 16 columns; they wrap, and are read as i32.
 type Sums = [uint32x4_t; 4];
-
-/// `sum + dot(a, b)` for the four bytes in each lane.
-#[target_feature(enable = "neon,dotprod")]
-#[inline]
-fn udot(a: uint8x16_t, b: uint8x16_t, sum: uint32x4_t) -> uint32x4_t {
-    let mut sum = sum;
-    // SAFETY: the instruction touches its registers alone, and the function is for processors that have it.
-    unsafe {
-        core::arch::asm!(
-            "udot {sum:v}.4s, {a:v}.16b, {b:v}.16b",
-            sum = inout(vreg) sum,
-            a = in(vreg) a,
-            b = in(vreg) b,
-            options(pure, nomem, nostack, preserves_flags)
-        );
-    }
-    sum
-}
-
-/// `sum + dot(weights, x[LANE])` for the four bytes in each lane of the weights and in one lane of `x`.
-#[target_feature(enable = "neon,dotprod")]
-#[inline]
-fn udot_by_element<const LANE: i32>(weights: uint8x16_t, x: uint8x16_t, sum: uint32x4_t) -> uint32x4_t {
-    let mut sum = sum;
-    // SAFETY: the instruction touches its registers alone, and the function is for processors that have it.
-    unsafe {
-        core::arch::asm!(
-            "udot {sum:v}.4s, {weights:v}.16b, {x:v}.4b[{lane}]",
-            sum = inout(vreg) sum,
-            weights = in(vreg) weights,
-            x = in(vreg) x,
-            lane = const LANE,
-            options(pure, nomem, nostack, preserves_flags)
-        );
-    }
-    sum
-}
 
 /// Returns the dot products of a group for each row.
 ///

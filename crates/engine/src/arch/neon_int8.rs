@@ -5,6 +5,7 @@
 use core::arch::aarch64::*;
 
 use super::LANES;
+use super::neon_instructions::{neon, sdot_by_element, sudot_by_element, usmmla};
 use super::tiles::{Int8DepthwiseOperands, Int8Operands, Int8Taps};
 
 /// No extension of [`Neon`](super::neon::Neon).
@@ -15,46 +16,6 @@ pub(super) const DOTPROD: u8 = 1;
 
 /// FEAT_I8MM: dot products of four u8 and four i8 (`usdot`).
 pub(super) const I8MM: u8 = 2;
-
-/// Evaluates an expression with intrinsics.
-macro_rules! neon {
-    ($operation:expr) => {{
-        // SAFETY: the token exists only where the target has the instructions; the caller guarantees the memory.
-        unsafe { $operation }
-    }};
-}
-
-/// Defines functions that wrap one instruction: `sum + dot(weights, x[LANE])`, for the four bytes in each lane of the weights
-/// and in one lane of `x`.
-macro_rules! dot_by_element {
-    ($($(#[$doc:meta])* $name:ident => $instruction:literal, $features:literal;)+) => {$(
-        $(#[$doc])*
-        #[target_feature(enable = $features)]
-        #[inline]
-        fn $name<const LANE: i32>(weights: int8x16_t, x: uint8x16_t, sum: int32x4_t) -> int32x4_t {
-            let mut sum = sum;
-            // SAFETY: the instruction touches its registers alone, and the function is for processors that have it.
-            unsafe {
-                core::arch::asm!(
-                    concat!($instruction, " {sum:v}.4s, {weights:v}.16b, {x:v}.4b[{lane}]"),
-                    sum = inout(vreg) sum,
-                    weights = in(vreg) weights,
-                    x = in(vreg) x,
-                    lane = const LANE,
-                    options(pure, nomem, nostack, preserves_flags)
-                );
-            }
-            sum
-        }
-    )+};
-}
-
-dot_by_element! {
-    /// i8 x i8.
-    sdot => "sdot", "neon,dotprod";
-    /// i8 x u8.
-    sudot => "sudot", "neon,i8mm";
-}
 
 /// Accumulators of 16 columns.
 pub(super) type Sums = [int32x4_t; 4];
@@ -92,9 +53,9 @@ unsafe fn multiply_by_element<const EXTENSION: u8, const N: usize>(tile: &Int8Op
                 let right = neon!(vld1q_s8(weights.wrapping_add(16 * j)));
                 for r in 0..N {
                     sums[r][j] = if const { EXTENSION == I8MM } {
-                        neon!(sudot::<$lane>(right, $x[r], sums[r][j]))
+                        neon!(sudot_by_element::<$lane>(right, $x[r], sums[r][j]))
                     } else {
-                        neon!(sdot::<$lane>(right, $x[r], sums[r][j]))
+                        neon!(sdot_by_element::<$lane>(right, $x[r], sums[r][j]))
                     };
                 }
             }
@@ -125,24 +86,6 @@ unsafe fn multiply_by_element<const EXTENSION: u8, const N: usize>(tile: &Int8Op
             at += 4;
         }
     }
-}
-
-/// `sum + x w^T` for a 2 x 8 matrix of u8 and one of i8.
-#[target_feature(enable = "neon,i8mm")]
-#[inline]
-fn usmmla(x: uint8x16_t, w: int8x16_t, sum: int32x4_t) -> int32x4_t {
-    let mut sum = sum;
-    // SAFETY: the instruction touches its registers alone, and the function is for processors that have it.
-    unsafe {
-        core::arch::asm!(
-            "usmmla {sum:v}.4s, {x:v}.16b, {w:v}.16b",
-            sum = inout(vreg) sum,
-            x = in(vreg) x,
-            w = in(vreg) w,
-            options(pure, nomem, nostack, preserves_flags)
-        );
-    }
-    sum
 }
 
 /// Accumulates the products of a tile by matrix multiplications of pairs of rows and columns.
@@ -359,7 +302,7 @@ pub(super) unsafe fn panel_sums<const EXTENSION: u8>(mut weights: *const i8, qua
         for j in 0..4 {
             let right = neon!(vld1q_s8(weights.wrapping_add(16 * j)));
             if const { EXTENSION == DOTPROD } {
-                sums[j] = neon!(sdot::<0>(right, vdupq_n_u8(1), sums[j]));
+                sums[j] = neon!(sdot_by_element::<0>(right, vdupq_n_u8(1), sums[j]));
             } else {
                 minimum = neon!(vminq_s8(minimum, right));
                 pairs[2 * j] = neon!(vpadalq_s16(pairs[2 * j], vmovl_s8(vget_low_s8(right))));
