@@ -54,7 +54,7 @@ class Instances:
 
     def _call(self, inputs, named, out, cancellation):
         call = self._module._prepared(self._method, inputs, named, out)
-        return call.run(self._core.call, self._core.call_into, cancellation)
+        return call.run(self._core.call, self._core.call_into, (), cancellation)
 
     def __len__(self):
         return self._core.count()
@@ -75,12 +75,14 @@ class Prepared:
         self.outputs = outputs
         self.out = out
 
-    def run(self, run, run_into, cancellation):
-        """Runs the call with the functions of a core. Returns the result in its containers, or `out`."""
+    def run(self, run, run_into, method, cancellation):
+        """Runs the call with the functions of a core, whose first arguments are `method`. Returns the result in its containers, or
+        `out`.
+        """
         if self.outputs is not None:
-            run_into(self.leaves, self.outputs, cancellation)
+            run_into(*method, self.leaves, self.outputs, cancellation)
             return self.out
-        return built(self.signature, run(self.leaves, cancellation))
+        return built(self.signature, run(*method, self.leaves, cancellation))
 
 
 def built(signature, outputs):

@@ -72,7 +72,7 @@ class Module:
         `out` is as for `run`. By default the outputs are new arrays of the library of the inputs, which takes fixed shapes.
         """
         signature = self._signature(method)
-        leaves = list(self._leaves(method, signature, inputs, named))
+        leaves = self._leaves(method, signature, inputs, named)
         if out is None:
             outputs = new_outputs(leaves, self.meta(method).outputs)
             out = built(signature, outputs)
@@ -99,15 +99,14 @@ class Module:
 
     def _call(self, name, inputs, named, out, cancellation=None):
         call = self._prepared(name, inputs, named, out)
-        core = self._core
-        return call.run(functools.partial(core.run_list, name), functools.partial(core.run_into, name), cancellation)
+        return call.run(self._core.run_list, self._core.run_into, (name,), cancellation)
 
     def _prepared(self, name, inputs, named, out):
         """The arguments of a call, checked and in order."""
         signature = self._signature(name)
         if out is not None and signature is not None and "out" in signature.names:
             named, out = {**named, "out": out}, None
-        leaves = list(self._leaves(name, signature, inputs, named))
+        leaves = self._leaves(name, signature, inputs, named)
         outputs = None
         if out is not None:
             outputs = flat_outputs(signature, out, 0 if signature else len(self._core.meta(name)["outputs"]))
@@ -130,7 +129,7 @@ class Module:
         those of a call. A method with state changes it, as other calls do.
         """
         warmup, runs = _int("warmup", warmup, 0, _MAX_RUNS), _int("runs", runs, 1, _MAX_RUNS)
-        leaves = list(self._leaves(method, self._signature(method), inputs, named))
+        leaves = self._leaves(method, self._signature(method), inputs, named)
         return Benchmark(_benchmark(self._core, method, leaves, warmup, runs))
 
     def profile(self, /, *inputs, method="forward", runs=10, **named):
@@ -138,7 +137,7 @@ class Module:
         of the model, and the limits of the device. The inputs are those of a call.
         """
         runs = _int("runs", runs, 1, _MAX_RUNS)
-        leaves = list(self._leaves(method, self._signature(method), inputs, named))
+        leaves = self._leaves(method, self._signature(method), inputs, named)
         return Profile(*_profile(self._core, method, leaves, runs))
 
     def trace(self, /, *inputs, method="forward", runs=1, **named):
@@ -146,17 +145,17 @@ class Module:
         instruction and step, in the order of their starts. The inputs are those of a call.
         """
         runs = _int("runs", runs, 1, _MAX_RUNS)
-        leaves = list(self._leaves(method, self._signature(method), inputs, named))
+        leaves = self._leaves(method, self._signature(method), inputs, named)
         return Trace(_profile(self._core, method, leaves, runs)[1])
 
     @staticmethod
     def _leaves(name, signature, inputs, named):
         """The inputs of a call in the order of the method's."""
         if signature is not None:
-            return signature.flatten(inputs, named)
+            return list(signature.flatten(inputs, named))
         if named:
             raise TypeError(f"`{name}` has no input `{next(iter(named))}`: the program does not record names")
-        return inputs
+        return list(inputs)
 
     @property
     def method_names(self):
@@ -224,9 +223,9 @@ def load(path_or_bytes, *, data=None, threads=None, lower="auto", cache=None, me
     an error between two steps, and the module can be called again. The time of loading and lowering at the first call does not
     count.
 
-    Threads may share a module. A call waits for the call of another thread; `Module.instances` runs several at the same time. After `os.fork`, the child can use the modules of
-    its parent, with its own threads. A module that another thread was using at the fork is lost in the child, and raises
-    RuntimeError.
+    Threads may share a module. A call waits for the call of another thread; `Module.instances` runs several at the same time. After
+    `os.fork`, the child can use the modules of its parent, with its own threads. A module that another thread was using at the fork
+    is lost in the child, and raises RuntimeError.
 
     A module that was loaded from a path can be pickled. The copy loads the file again, from its absolute path and with the same
     options, and has its own state. Pickling reads the file once. If the file has changed, unpickling raises rushlight.Error.

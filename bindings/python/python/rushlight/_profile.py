@@ -133,7 +133,7 @@ class Profile:
 
     def save_trace(self, path):
         """Writes the start and the end of each instruction and step to a JSON file, for Perfetto (ui.perfetto.dev) and Chrome."""
-        Trace(self._trace).save(path)
+        _write(path, self._trace)
 
     def _parts(self):
         operators = [("operator", "calls", "time", "share")]
@@ -150,6 +150,11 @@ class Profile:
             ]
             parts += ["", Table(steps, right=(1, 2, 3, 4, 5))]
         return parts
+
+
+def _write(path, text):
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
 
 
 class TraceEvent(NamedTuple):
@@ -184,8 +189,7 @@ class Trace:
 
     def save(self, path):
         """Writes the events to a JSON file, for Perfetto (ui.perfetto.dev) and Chrome."""
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(self._text)
+        _write(path, self._text)
 
     def _parts(self):
         rows = [("start", "time", "event")]
