@@ -40,7 +40,7 @@ class Page:
         waiting = f"new Promise((done) => {{ const look = () => ({code}) ? done(true) : setTimeout(look, 20); look(); }})"
         assert await self.run(waiting)
 
-    async def picture(self, path):
+    async def screenshot(self, path):
         path.write_bytes(base64.b64decode((await self.call("Page.captureScreenshot"))["data"]))
 
 

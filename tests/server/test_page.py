@@ -11,8 +11,8 @@ from rushlight_server import ADAPTERS, KEY, compiled, serving
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="NOT RUN: there is no Chromium")
 
-# Pictures of the page are written to this folder, if it is given.
-PICTURES = os.environ.get("RUSHLIGHT_PICTURES")
+# Screenshots of the page are written to this folder, if it is given.
+SCREENSHOTS = os.environ.get("RUSHLIGHT_SCREENSHOTS")
 
 MARKDOWN = """# Rushlights
 
@@ -106,8 +106,8 @@ def test_a_conversation_with_the_model(open_root, tmp_path):
         # An error is shown, and the message is not part of the conversation.
         await page.run(f"({SAY})('{'a' * 200}')")
         await page.until("document.querySelector('.error') && !running")
-        if PICTURES:
-            await page.picture(Path(PICTURES) / "error.png")
+        if SCREENSHOTS:
+            await page.screenshot(Path(SCREENSHOTS) / "error.png")
         assert "maximum context length" in await page.run("document.querySelector('.error').textContent")
         assert await page.run("messages.length") == 2
 
@@ -139,8 +139,8 @@ def test_answers_are_markdown_and_no_html(root, tmp_path):
         for shown in ("*not* a lamp", "snake_case_name and 2 * 3 * 4", '<img src=x onerror="window.attacked = 1">', "click"):
             assert shown in whole
         assert await page.run("window.attacked === undefined")
-        if PICTURES:
-            await page.picture(Path(PICTURES) / "markdown.png")
+        if SCREENSHOTS:
+            await page.screenshot(Path(SCREENSHOTS) / "markdown.png")
 
     on_page(root, tmp_path, act)
 
@@ -158,8 +158,8 @@ def test_a_growing_answer_is_followed_and_stopped(root, tmp_path):
         at_end = "innerHeight + scrollY >= document.documentElement.scrollHeight - 2"
         await page.until(has + "60")
         assert await page.run(at_end) and await page.run("scrollY > 0 && $('send').hidden && !$('stop').hidden")
-        if PICTURES:
-            await page.picture(Path(PICTURES) / "growing.png")
+        if SCREENSHOTS:
+            await page.screenshot(Path(SCREENSHOTS) / "growing.png")
         # A reader who scrolls up is left there.
         await page.run("scrollTo(0, 100); window.limit = 120")
         await page.until(has + "120")

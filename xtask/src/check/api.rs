@@ -5,9 +5,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use public_api::Builder;
-use serde_json::Value;
 
-use crate::command::{command, output, root, run};
+use crate::command::{command, root, run, target_folder};
 
 /// The crates that are listed, with the features that the workspace turns on.
 pub const LISTED: &[&str] = &[
@@ -71,10 +70,7 @@ fn document() -> Result<PathBuf> {
     let mut doc = command("cargo", &["doc", "--workspace", "--lib", "--no-deps", "--quiet"]);
     doc.env("RUSTDOC", root().join("tools/rustdoc-json"));
     run(doc.env("RUSTDOCFLAGS", "-D warnings -Z unstable-options --output-format json"))?;
-    let metadata = output(&mut command("cargo", &["metadata", "--format-version", "1", "--no-deps"]))?;
-    let metadata: Value = serde_json::from_str(&metadata)?;
-    let target = metadata["target_directory"].as_str().context("cargo names its target directory")?;
-    Ok(PathBuf::from(target).join("doc"))
+    Ok(target_folder().join("doc"))
 }
 
 /// All public items of a crate, a line each.

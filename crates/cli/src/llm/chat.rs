@@ -9,7 +9,7 @@ use serde_json::Value as Json;
 use super::conversation::Conversation;
 use super::generation::Template;
 use super::lines::{self, Line, Lines};
-use super::run::{read, read_file};
+use super::run::given;
 use super::{saved, speaker};
 use crate::failure::Failure;
 use crate::output;
@@ -81,10 +81,7 @@ impl Chat {
         for (name, value) in &self.template_args {
             template = template.with_variable(name, value.clone());
         }
-        let first = match (&self.file, &self.prompt) {
-            (Some(file), _) => Some(read_file(file)?),
-            (None, text) => text.as_deref().map(read).transpose()?,
-        };
+        let first = given(self.file.as_deref(), self.prompt.as_deref())?;
         let loaded = self.load.as_deref().map(saved::read_messages).transpose()?;
         let mut conversation = Conversation {
             speaker: self.speaker.load(tokenizer)?,

@@ -56,10 +56,8 @@ impl Run {
     pub fn run(self) -> Result<(), Failure> {
         self.speaker.model.source.check_generates()?;
         let tokenizer = self.speaker.model.tokenizer()?;
-        let text = match (&self.file, self.prompt.as_ref().or(self.prompt_flag.as_ref())) {
-            (Some(file), _) => read_file(file)?,
-            (None, text) => read(text.map_or("-", |text| text))?,
-        };
+        let text = given(self.file.as_deref(), self.prompt.as_deref().or(self.prompt_flag.as_deref()))?;
+        let text = text.unwrap_or_default();
         let mut speaker = self.speaker.load(tokenizer)?;
         let Speaker { model, session, tokenizer, .. } = &mut speaker;
         let is_continued = match &self.session {
@@ -118,19 +116,18 @@ fn save(path: &Path, speaker: &mut Speaker) -> Result<(), Failure> {
     saved::save(path, session)
 }
 
-/// The text of a file, without the line break at its end.
-pub fn read_file(path: &Path) -> Result<String, Failure> {
+/// The text of a file, without the line break at its end, or the text of an argument, which stands for standard input if it is `-`.
+/// `None` if there is neither.
+pub fn given(file: Option<&Path>, text: Option<&str>) -> Result<Option<String>, Failure> {
+    let Some(path) = file else {
+        return match text {
+            Some("-") => std::io::read_to_string(std::io::stdin()).map(Some).map_err(Failure::stdin),
+            text => Ok(text.map(ToOwned::to_owned)),
+        };
+    };
     let text = std::fs::read_to_string(path).map_err(|error| Failure::read(path, error))?;
     let line = |text: &str| text.strip_suffix('\n').map(|line| line.strip_suffix('\r').unwrap_or(line).to_owned());
-    Ok(line(&text).unwrap_or(text))
-}
-
-/// A text of the arguments, or standard input for `-`.
-pub fn read(text: &str) -> Result<String, Failure> {
-    if text != "-" {
-        return Ok(text.to_owned());
-    }
-    std::io::read_to_string(std::io::stdin()).map_err(Failure::stdin)
+    Ok(Some(line(&text).unwrap_or(text)))
 }
 
 /// A token with its log probability, and the most likely tokens with theirs.

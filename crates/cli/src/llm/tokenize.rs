@@ -6,7 +6,7 @@ use clap::Args;
 use rushlight_llm::Tokenizer;
 use serde_json::json;
 
-use super::run::{read, read_file};
+use super::run::given;
 use crate::failure::Failure;
 use crate::output;
 
@@ -46,10 +46,7 @@ pub struct Tokenize {
 impl Tokenize {
     pub fn run(self) -> Result<(), Failure> {
         let tokenizer = Tokenizer::open(&self.tokenizer)?;
-        let text = match (&self.file, self.text.or(self.text_flag)) {
-            (Some(file), _) => read_file(file)?,
-            (None, text) => read(text.as_deref().unwrap_or("-"))?,
-        };
+        let text = given(self.file.as_deref(), self.text.or(self.text_flag).as_deref())?.unwrap_or_default();
         let tokens = tokenizer.encode(&text, !self.no_special)?;
         let pieces = tokens.iter().map(|token| (*token, tokenizer.id_to_token(*token).unwrap_or_default().to_owned()));
         if self.json {

@@ -134,8 +134,7 @@ impl New {
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder).map_err(|error| Failure::make(folder, error))?;
         }
-        fs::write(&path, bytes)
-            .map_err(|error| Failure::File { what: format!("cannot write `{}`", path.display()), error })
+        Ok(rushlight::write_file(&path, bytes)?)
     }
 }
 

@@ -14,7 +14,7 @@ const LOW: f64 = 30.0;
 /// Minimum gain of a proposal, in dB.
 const GAIN: f64 = 1.0;
 
-/// The parts of the layers that are tried in floats: one in so many.
+/// Denominators of the shares of layers that are tried in floats.
 const PARTS: [usize; 3] = [20, 8, 3];
 
 impl Work<'_> {
