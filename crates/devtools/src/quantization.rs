@@ -1,6 +1,6 @@
 //! A report of a quantization, as a self-contained web page.
 
-use rushlight::{Decibels, Inputs, LayerReport, QuantizationReport};
+use rushlight::{Decibels, LayerReport, QuantizationReport};
 
 use crate::markup::escaped;
 use crate::units::{bytes, rounded};
@@ -33,12 +33,8 @@ pub fn html(title: &str, report: &QuantizationReport) -> String {
         page.push_str(&format!("<tr><td>{name}</td><td>{}</td></tr>\n", escaped(&text)));
     };
     fact("Scheme", report.scheme.name.to_owned());
-    if report.scheme.is_static() {
-        let inputs = match report.calibrated_on {
-            Some(Inputs::Example) => "the example inputs of the export, without a calibration",
-            _ => "the inputs of the calibration",
-        };
-        fact("Ranges of activations", format!("{}, on {inputs}", report.observer.name()));
+    if let Some(ranges) = report.ranges() {
+        fact("Ranges of activations", ranges);
     }
     fact("Rounding of weights", report.rounding.name().to_owned());
     fact("Inputs seen", report.samples.to_string());

@@ -149,6 +149,15 @@ impl Report {
         self.layers.iter().filter(|layer| layer.kept.is_none()).count()
     }
 
+    /// The observer of the ranges of activations, and the inputs that they come from; `None` for a scheme without a calibration.
+    pub fn ranges(&self) -> Option<String> {
+        let inputs = match self.calibrated_on {
+            Some(Inputs::Example) => "the example inputs of the export, without a calibration",
+            _ => "the inputs of the calibration",
+        };
+        self.scheme.is_static().then(|| format!("{}, on {inputs}", self.observer.name()))
+    }
+
     /// Adds a warning if scales come from the example inputs of the export.
     pub(super) fn warn_of_example(&mut self) {
         if self.calibrated_on == Some(Inputs::Example) {
@@ -245,12 +254,8 @@ impl fmt::Display for Report {
         let (before, after) = self.bytes();
         let (quantized, layers) = (self.quantized(), self.layers.len());
         writeln!(f, "scheme {}, weights rounded to {}", self.scheme.name, self.rounding.name())?;
-        if self.scheme.is_static() {
-            let inputs = match self.calibrated_on {
-                Some(Inputs::Example) => "the example inputs of the export, without a calibration",
-                _ => "the inputs of the calibration",
-            };
-            writeln!(f, "ranges of activations by {}, on {inputs}", self.observer.name())?;
+        if let Some(ranges) = self.ranges() {
+            writeln!(f, "ranges of activations by {ranges}")?;
         }
         let seen = self.samples;
         let s = if seen == 1 { "" } else { "s" };

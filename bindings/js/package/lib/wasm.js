@@ -10,13 +10,17 @@ export const wasm = {
   binaries: undefined,
 };
 
+const isUrl = value => typeof value === 'string' || value instanceof URL;
+
+/** The URL that those of a page are relative to. */
+const pageUrl = () => globalThis.document?.baseURI ?? globalThis.location?.href;
+
 /** Sets the places of the modules. An option that is `undefined` is the default again. */
 export function configure({ wasmPaths, wasmBinary, ...others } = {}) {
   const [unknown] = Object.keys(others);
   if (unknown !== undefined) {
     throw failure('InvalidArgument', `there is no setting \`${unknown}\``, { expected: 'wasmPaths, wasmBinary' });
   }
-  const isUrl = value => typeof value === 'string' || value instanceof URL;
   if (wasmPaths !== undefined && !isUrl(wasmPaths) && !isEach(wasmPaths, isUrl)) {
     const expected = 'the URL of a folder, or an object of URLs by the names of files';
     throw failure('InvalidArgument', '`wasmPaths` has no URLs', { expected, got: String(wasmPaths) });
@@ -36,12 +40,11 @@ function isEach(values, isValid) {
 
 /** The settings for a worker, with absolute URLs: those of a worker are not relative to the page. */
 export function settings() {
-  const base = globalThis.document?.baseURI ?? globalThis.location?.href;
+  const base = pageUrl();
   const absolute = url => (base === undefined ? String(url) : new URL(url, base).href);
   const { paths, binaries } = wasm;
-  const isOne = typeof paths === 'string' || paths instanceof URL;
   const each = () => Object.fromEntries(Object.entries(paths).map(([name, url]) => [name, absolute(url)]));
-  return { wasmPaths: paths === undefined ? undefined : isOne ? absolute(paths) : each(), wasmBinary: binaries };
+  return { wasmPaths: paths === undefined ? undefined : isUrl(paths) ? absolute(paths) : each(), wasmBinary: binaries };
 }
 
 /** The bytes of a module, or its URL, which is `url` unless the program has set another. */
@@ -51,8 +54,6 @@ export function placeOf(name, url) {
     return { bytes };
   }
   const { paths } = wasm;
-  const isOne = typeof paths === 'string' || paths instanceof URL;
-  const chosen = isOne ? `${String(paths).replace(/\/?$/, '/')}${name}` : paths?.[name];
-  const base = globalThis.document?.baseURI ?? globalThis.location?.href ?? import.meta.url;
-  return { url: chosen === undefined ? url : new URL(chosen, base) };
+  const chosen = isUrl(paths) ? `${String(paths).replace(/\/?$/, '/')}${name}` : paths?.[name];
+  return { url: chosen === undefined ? url : new URL(chosen, pageUrl() ?? import.meta.url) };
 }

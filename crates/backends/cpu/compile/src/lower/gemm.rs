@@ -96,7 +96,8 @@ impl<'a> Lowering<'a> {
             }
             _ if is_integer => {
                 let channels = [channels as usize, sizes.first().copied().unwrap_or(0)];
-                let [kernel, dilation] = [&kernel, &dilation].map(|list| volume(list));
+                let volume = |list: &[u32]| int8::triple(list).unwrap_or([1; 3]).map(|size| size as usize);
+                let [kernel, dilation] = [volume(&kernel), volume(&dilation)];
                 let conv = int8::convolution(channels, kernel, dilation, groups as usize);
                 self.int8_weights(constant, &conv, depthwise)?
             }
@@ -375,12 +376,6 @@ impl<'a> Lowering<'a> {
         }
         Ok(epilogue)
     }
-}
-
-/// Sizes of two or three spatial dimensions as depth, height and width; the depth of images is 1.
-fn volume(sizes: &[u32]) -> [usize; 3] {
-    let missing = 3 - sizes.len().min(3);
-    std::array::from_fn(|axis| axis.checked_sub(missing).map_or(1, |at| sizes[at] as usize))
 }
 
 /// The window of a convolution over `D` spatial dimensions.

@@ -37,10 +37,11 @@ pub fn has_kernel(layer: &LayerShape<'_>) -> bool {
 }
 
 /// Extends one to three numbers, for the innermost dimensions, to depth, height and width. The others are 1.
-fn triple(list: &[usize]) -> Option<[usize; 3]> {
+pub fn triple<T: Copy + From<u8>>(list: &[T]) -> Option<[T; 3]> {
+    let one = T::from(1);
     match *list {
-        [width] => Some([1, 1, width]),
-        [height, width] => Some([1, height, width]),
+        [width] => Some([one, one, width]),
+        [height, width] => Some([one, height, width]),
         [depth, height, width] => Some([depth, height, width]),
         _ => None,
     }
