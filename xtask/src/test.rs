@@ -290,8 +290,8 @@ fn book_and_examples() -> Result<()> {
     setup::one("cross")?;
     setup::one("qemu")?;
     run(checked("build").args(["--tests", "--lib"]))?;
-    // Its own, as the Python tests, which run beside, make theirs anew.
-    let package = root().join("target/book/package");
+    // Its own, as the Python tests, which run beside, make theirs anew. mdBook empties `target/book`.
+    let package = root().join("target/book-package");
     setup::assemble(venv_python(), "checked", &package)?;
     c::package_for_tests()?;
     if exists("javac") {
