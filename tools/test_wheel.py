@@ -17,8 +17,8 @@ import venv
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BINDINGS = ROOT / "bindings" / "python"
 TARGET = ROOT / "target" / "wheel"
-# Of 8 MB that language models may take it to: kernels of their attention, grammars, templates and tokenizers are a sixth of its code.
-SIZE_LIMIT = 7_600_000
+# Of 9 MB. Reference operators and kernels of the CPU backend are 45 % of it.
+SIZE_LIMIT = 8_200_000
 PIP_INSTALL = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
 
 
