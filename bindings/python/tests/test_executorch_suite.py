@@ -22,6 +22,8 @@ PAGE = HERE.parents[2] / "docs/how-to/from-executorch.md"
 SENTENCE = re.compile(r"of \d+ tests of\s+executorch\s+\S+,\s+\d+\s+pass,\s+\d+\s+is\s+skipped,\s+and\s+\d+\s+cannot\s+pass")
 
 
+# Two minutes of a core.
+@pytest.mark.slow
 def test_on_rushlight():
     root = pathlib.Path(executorch.__path__[0]).parents[1]
     files = [*root.glob("extension/pybindings/test/test_*.py"), *root.glob("runtime/test/test_*.py")]

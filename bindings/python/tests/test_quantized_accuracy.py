@@ -23,7 +23,7 @@ from torchao.quantization.pt2e import move_exported_model_to_eval
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_qat_pt2e
 
 ROOT = Path(__file__).resolve().parents[3]
-SENTENCES, TOKENS = 200, 64
+SENTENCES, TOKENS = 100, 64
 
 
 @pytest.fixture(scope="module")
