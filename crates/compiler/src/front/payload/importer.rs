@@ -1,7 +1,9 @@
 //! The interface of importers: their functions, the call of the delegate, and the named data of its program.
 
+use std::sync::Arc;
+
 use rushlight_format::pte::TensorModel;
-use rushlight_graph::{Arg, Bytes, Constant, Delegate, Error, ErrorKind, TensorType, ValueId};
+use rushlight_graph::{Arg, Bytes, Constant, Delegate, Error, ErrorKind, Schema, TensorType, ValueId};
 
 /// Translates the payloads of one delegate.
 #[derive(Clone, Copy, Debug)]
@@ -65,6 +67,12 @@ pub trait Site: NamedData {
     /// # Errors
     /// `Type` for a value that is not a tensor.
     fn tensor(&self, value: ValueId) -> Result<&TensorType, Error>;
+
+    /// The schema of an operator.
+    ///
+    /// # Errors
+    /// For an operator that is not known.
+    fn schema(&self, name: &str) -> Result<Arc<Schema>, Error>;
 
     /// Adds a constant.
     fn constant(&mut self, constant: Constant) -> ValueId;

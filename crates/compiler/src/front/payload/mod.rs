@@ -5,9 +5,10 @@
 //! an importer refuses stays a delegate, with the reason.
 
 mod importer;
+mod vulkan;
 mod xnnpack;
 
 pub use importer::{Arguments, Axes, Importer, NamedData, Site, Written};
 
 /// The importers of this compiler.
-pub const IMPORTERS: &[Importer] = &[xnnpack::IMPORTER];
+pub const IMPORTERS: &[Importer] = &[vulkan::IMPORTER, xnnpack::IMPORTER];

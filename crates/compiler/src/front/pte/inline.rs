@@ -1,5 +1,7 @@
 //! Calls of delegates that become the operators in their payload.
 
+use std::sync::Arc;
+
 use rushlight_format::ScalarType;
 use rushlight_format::pte::{ShapeDynamism, TensorModel};
 use rustc_hash::FxHashSet;
@@ -7,7 +9,7 @@ use rustc_hash::FxHashSet;
 use crate::front::payload::{Axes, Importer, NamedData, Site};
 use rushlight_graph::operators::aten;
 use rushlight_graph::ops::{self, Operands};
-use rushlight_graph::{Arg, Bytes, Constant, Delegate, Error, Op, Origin, TensorType, ValueId, bind};
+use rushlight_graph::{Arg, Bytes, Constant, Delegate, Error, Op, Origin, Schema, TensorType, ValueId, bind};
 
 use super::method::Method;
 use super::sources::static_type;
@@ -160,6 +162,10 @@ impl Site for Inlining<'_, '_, '_> {
 
     fn tensor(&self, value: ValueId) -> Result<&TensorType, Error> {
         self.method.graph.tensor(value)
+    }
+
+    fn schema(&self, name: &str) -> Result<Arc<Schema>, Error> {
+        self.method.model.schemas.expect(name)
     }
 
     fn constant(&mut self, constant: Constant) -> ValueId {

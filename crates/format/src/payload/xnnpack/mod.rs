@@ -6,7 +6,8 @@
 mod node;
 mod schema;
 
-use crate::error::{ErrorKind, FormatError};
+use super::header::read_header;
+use crate::error::FormatError;
 use crate::flatbuf::{Context, Table, TableList, Vector};
 use crate::header::check_identifier;
 use crate::schema::{BUFFER_STORAGE, Field};
@@ -118,8 +119,6 @@ pub enum Datatype {
 }
 
 const MAGIC: [u8; 4] = *b"XH00";
-/// Bytes of the header that every generation has.
-const HEADER_LEN: u32 = 30;
 /// The serializer writes the second and the runtime's own schema has the first; the tables are the same.
 const IDENTIFIERS: [[u8; 4]; 2] = [*b"XN00", *b"XN01"];
 
@@ -133,7 +132,7 @@ impl<'a> Payload<'a> {
     /// The first fault found. See [`ErrorKind`].
     pub fn parse(payload: &'a [u8]) -> Result<Self, FormatError> {
         let header = Context::new(payload);
-        let parts = header.explain(read_header(&header))?;
+        let parts = header.explain(read_header(&header, MAGIC))?;
         let ctx = Context::new(parts.flatbuffer);
         ctx.explain(Self::decode(&ctx, parts.constants))
     }
@@ -337,45 +336,4 @@ fn constant_data<'a>(table: Table<'_, 'a>, region: &'a [u8]) -> Option<ConstantD
     let start = usize::try_from(table.scalar::<u64>(CONSTANT_OFFSET, 0)).ok()?;
     let len = usize::try_from(table.scalar::<u64>(CONSTANT_SIZE, 0)).ok()?;
     region.get(start..start.checked_add(len)?).map(ConstantData::Bytes)
-}
-
-/// The parts of a payload.
-struct Parts<'a> {
-    flatbuffer: &'a [u8],
-    /// `None` for payloads that have no header.
-    constants: Option<&'a [u8]>,
-}
-
-fn read_header<'a>(ctx: &Context<'a>) -> Option<Parts<'a>> {
-    let payload = ctx.buf();
-    if payload.get(4..8) != Some(&MAGIC[..]) {
-        return Some(Parts { flatbuffer: payload, constants: None });
-    }
-    let len = u32::from(ctx.number::<u16>(8, HEADER_LENGTH));
-    if len < HEADER_LEN {
-        let kind = ErrorKind::Truncated { needed: u64::from(HEADER_LEN), available: u64::from(len) };
-        ctx.report(HEADER_LENGTH, kind, 8);
-        return None;
-    }
-    let region = |field, start: u64, size: u64, at: u32| {
-        let end = start.saturating_add(size);
-        let range = usize::try_from(start).ok().zip(usize::try_from(end).ok());
-        let bytes = range.and_then(|(start, end)| payload.get(start..end));
-        if bytes.is_none() {
-            ctx.report(field, ErrorKind::Truncated { needed: end, available: payload.len() as u64 }, at);
-        }
-        bytes
-    };
-    let start = u64::from(ctx.number::<u32>(10, HEADER_FLATBUFFER_SIZE));
-    let size = u64::from(ctx.number::<u32>(14, HEADER_FLATBUFFER_SIZE));
-    let flatbuffer = region(HEADER_FLATBUFFER_SIZE, start, size, 14)?;
-    let constants_start = u64::from(ctx.number::<u32>(18, HEADER_CONSTANT_OFFSET));
-    let constants_size: u64 = ctx.number(22, HEADER_CONSTANT_SIZE);
-    if constants_start < start + size {
-        let kind = ErrorKind::OutOfRange { value: constants_start, limit: start + size };
-        ctx.report(HEADER_CONSTANT_OFFSET, kind, 18);
-        return None;
-    }
-    let constants = region(HEADER_CONSTANT_SIZE, constants_start, constants_size, 22)?;
-    Some(Parts { flatbuffer, constants: Some(constants) })
 }

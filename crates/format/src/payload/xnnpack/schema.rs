@@ -4,12 +4,6 @@ use crate::schema::Field;
 
 crate::schema::schema! {
     NAMES
-    40 "XNNHeader": {
-        HEADER_LENGTH = 1 "length",
-        HEADER_FLATBUFFER_SIZE = 3 "flatbuffer_size",
-        HEADER_CONSTANT_OFFSET = 4 "constant_data_offset",
-        HEADER_CONSTANT_SIZE = 5 "constant_data_size",
-    }
     41 "XNNGraph": {
         GRAPH_NODES = 1 "xnodes",
         GRAPH_VALUES = 2 "xvalues",
