@@ -40,9 +40,9 @@ pub struct Arguments {
     pub first_output: Option<usize>,
 }
 
-/// The value of an output: the position of the call's argument, and the value, with its dimensions in the order of
-/// [`Axes`].
-pub type Written = (u32, ValueId);
+/// The value of an output: the position of the call's argument, and the tensor, with its dimensions in the order of [`Axes`], or
+/// the integer.
+pub type Written = (u32, Arg);
 
 /// The named data of a program and of the `.ptd` files with it, where payloads keep their constants.
 pub trait NamedData {
@@ -56,8 +56,8 @@ pub trait Site: NamedData {
     /// may be sizes of other inputs.
     fn inputs(&self) -> &[Arg];
 
-    /// The tensors that the call writes, as the program declares them. They follow the inputs.
-    fn outputs(&self) -> &[&TensorModel];
+    /// The outputs of the call, which follow the inputs: tensors as the program declares them, and `None` for integers.
+    fn outputs(&self) -> &[Option<&TensorModel>];
 
     /// Begins a node of the payload: the next nodes of the graph have its name as their origin.
     fn begin(&mut self, node: &str);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rushlight_format::ScalarType;
-use rushlight_format::pte::{ShapeDynamism, TensorModel};
+use rushlight_format::pte::{ShapeDynamism, TensorModel, ValueModel};
 use rustc_hash::FxHashSet;
 
 use crate::front::payload::{Axes, Importer, NamedData, Site};
@@ -33,8 +33,13 @@ impl Method<'_, '_> {
         self.origin = origin;
         match results {
             Ok(results) => {
-                results.into_iter().for_each(|(out, value)| self.write(out, value));
-                Ok(())
+                results.into_iter().try_for_each(|(out, result)| match result {
+                    Arg::Value(value) => {
+                        self.write(out, value);
+                        Ok(())
+                    }
+                    number => self.set_number(out, number),
+                })
             }
             Err(error) => {
                 self.graph.blocks[self.block].nodes.truncate(before);
@@ -43,7 +48,7 @@ impl Method<'_, '_> {
         }
     }
 
-    /// The tensors that the payload writes, with their values.
+    /// The tensors and integers that the payload writes, with their values.
     fn translated(
         &mut self,
         importer: Importer,
@@ -51,7 +56,7 @@ impl Method<'_, '_> {
         args: &[u32],
         given: &[Arg],
         outs: &[u32],
-    ) -> Result<Vec<(u32, ValueId)>, Error> {
+    ) -> Result<Vec<(u32, Arg)>, Error> {
         let mut inputs = given.to_vec();
         if importer.axes == Axes::Memory {
             for (arg, input) in args.iter().zip(&mut inputs) {
@@ -60,16 +65,26 @@ impl Method<'_, '_> {
                 *input = self.ordered(value, &order)?.into();
             }
         }
-        let outputs = outs.iter().map(|out| self.tensor_model(*out)).collect::<Result<_, _>>()?;
+        let declared = |out: &u32| match self.plan.values.get(*out as usize) {
+            Some(ValueModel::Int(_)) => Ok(None),
+            _ => self.tensor_model(*out).map(Some),
+        };
+        let outputs = outs.iter().map(declared).collect::<Result<_, _>>()?;
         let around = self.graph.origins.get(self.origin).cloned().unwrap_or_default();
         let mut site = Inlining { method: self, inputs, outputs, around };
         let written = (importer.inline)(&mut site, delegate)?;
         let planned: FxHashSet<u32> = outs.iter().copied().collect();
         let mut results = Vec::with_capacity(written.len());
-        for (position, value) in written {
+        for (position, result) in written {
             let out = args.get(position as usize).filter(|arg| planned.contains(arg));
             let out = *out.ok_or_else(|| Error::invalid(format!("the delegate writes its argument {position}")))?;
-            results.push((out, self.as_planned(value, out, importer)?));
+            let is_number = matches!(self.plan.values.get(out as usize), Some(ValueModel::Int(_)));
+            let result = match result {
+                Arg::Value(value) if !is_number => self.as_planned(value, out, importer)?.into(),
+                Arg::Int(_) if is_number => result,
+                _ => return Err(Error::invalid(format!("the delegate writes another kind to its argument {position}"))),
+            };
+            results.push((out, result));
         }
         let written: FxHashSet<u32> = results.iter().map(|(out, _)| *out).collect();
         match outs.iter().find(|out| !written.contains(out)) {
@@ -133,7 +148,7 @@ fn inverse(dim_order: &[u8]) -> Vec<i64> {
 struct Inlining<'i, 'a, 'f> {
     method: &'i mut Method<'a, 'f>,
     inputs: Vec<Arg>,
-    outputs: Vec<&'a TensorModel>,
+    outputs: Vec<Option<&'a TensorModel>>,
     /// The origin of the call.
     around: Origin,
 }
@@ -151,7 +166,7 @@ impl Site for Inlining<'_, '_, '_> {
         &self.inputs
     }
 
-    fn outputs(&self) -> &[&TensorModel] {
+    fn outputs(&self) -> &[Option<&TensorModel>] {
         &self.outputs
     }
 

@@ -45,7 +45,7 @@ fn inline(site: &mut dyn Site, delegate: &Delegate) -> Result<Vec<Written>, Erro
     let mut written = Vec::with_capacity(parsed.outputs().len());
     for (index, id) in parsed.outputs().iter().enumerate() {
         let position = u32::try_from(first + index).map_err(|_| Error::invalid("too many outputs of the delegate"))?;
-        written.push((position, values.tensor(id, site)?));
+        written.push((position, values.output(id, site)?));
     }
     Ok(written)
 }

@@ -89,6 +89,14 @@ impl<'a> Values<'a> {
         Ok(value)
     }
 
+    /// An output of the delegate: a tensor or a size.
+    pub fn output(&mut self, id: u32, site: &mut dyn Site) -> Result<Arg, Error> {
+        match self.value(id)? {
+            Value::SymInt | Value::Int(_) => self.size(id),
+            _ => self.tensor(id, site).map(Arg::Value),
+        }
+    }
+
     /// The elements of a constant tensor, with their sizes, for the copy of a layer.
     pub fn constant(&mut self, id: u32, site: &dyn Site) -> Result<(Vec<usize>, Bytes), Error> {
         let tensor = self.tensor_value(id)?;

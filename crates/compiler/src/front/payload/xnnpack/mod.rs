@@ -17,7 +17,7 @@ use rushlight_format::ScalarType;
 use rushlight_format::payload::xnnpack::Payload;
 use rustc_hash::FxHashSet;
 
-use rushlight_graph::{Delegate, Error, ErrorKind};
+use rushlight_graph::{Arg, Delegate, Error, ErrorKind};
 
 use super::importer::{Arguments, Axes, Importer, NamedData, Site, Written};
 
@@ -63,7 +63,9 @@ fn unmarked_output(site: &dyn Site, values: &Values<'_>, written: &[Written]) ->
     let known: FxHashSet<u32> = written.iter().map(|(position, _)| *position).collect();
     let mut missing = outputs.filter(|(position, _)| !known.contains(position));
     match (missing.next()?, missing.next(), values.unread().as_slice()) {
-        ((position, tensor), None, [value]) if tensor.scalar_type == ScalarType::Float => Some((position, *value)),
+        ((position, Some(tensor)), None, [value]) if tensor.scalar_type == ScalarType::Float => {
+            Some((position, Arg::Value(*value)))
+        }
         _ => None,
     }
 }

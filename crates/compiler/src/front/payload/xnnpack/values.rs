@@ -312,10 +312,10 @@ impl<'a> Values<'a> {
         let value = |(position, id)| {
             let value = self.integers.get(&id).or_else(|| self.known.get(&id)).copied();
             let missing = || Error::invalid(format!("output {position} of the delegate is never written"));
-            Ok((position, value.ok_or_else(missing)?))
+            Ok((position, Arg::Value(value.ok_or_else(missing)?)))
         };
         let mut outputs = outputs.map(value).collect::<Result<Vec<_>, Error>>()?;
-        outputs.sort_unstable();
+        outputs.sort_unstable_by_key(|(position, _)| *position);
         Ok(outputs)
     }
 
