@@ -32,15 +32,13 @@ impl Method<'_, '_> {
         let results = self.translated(importer, delegate, args, given, outs);
         self.origin = origin;
         match results {
-            Ok(results) => {
-                results.into_iter().try_for_each(|(out, result)| match result {
-                    Arg::Value(value) => {
-                        self.write(out, value);
-                        Ok(())
-                    }
-                    number => self.set_number(out, number),
-                })
-            }
+            Ok(results) => results.into_iter().try_for_each(|(out, result)| match result {
+                Arg::Value(value) => {
+                    self.write(out, value);
+                    Ok(())
+                }
+                number => self.set_number(out, number),
+            }),
             Err(error) => {
                 self.graph.blocks[self.block].nodes.truncate(before);
                 Err(error)
@@ -82,7 +80,9 @@ impl Method<'_, '_> {
             let result = match result {
                 Arg::Value(value) if !is_number => self.as_planned(value, out, importer)?.into(),
                 Arg::Int(_) if is_number => result,
-                _ => return Err(Error::invalid(format!("the delegate writes another kind to its argument {position}"))),
+                _ => {
+                    return Err(Error::invalid(format!("the delegate writes another kind to its argument {position}")));
+                }
             };
             results.push((out, result));
         }

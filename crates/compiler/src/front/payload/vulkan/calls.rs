@@ -95,28 +95,38 @@ impl Calls<'_, '_> {
             Value::ValueList(outs) => outs.iter().map(|id| id as u32).collect(),
             _ => vec![out],
         };
-        let first = outs.first().ok_or_else(|| Error::invalid(format!("`{full}` has no result")))?;
-        let dtype = self.values.tensor_value(*first)?.dtype;
+        let dtypes = outs.iter().map(|out| Ok(self.values.tensor_value(*out)?.dtype));
+        let dtypes = dtypes.collect::<Result<Vec<_>, Error>>()?;
+        let dtype = *dtypes.first().ok_or_else(|| Error::invalid(format!("`{full}` has no result")))?;
         let mut args = Vec::with_capacity(given.len());
         for (param, id) in schema.params.iter().zip(given) {
             let arg = self.values.argument(&param.kind, *id, self.site)?;
             args.push(if is_scalar(&param.kind) { as_kind_of(arg, dtype) } else { arg });
         }
-        self.add_dtypes(&schema, &mut args, dtype)?;
+        self.add_dtypes(&schema, &mut args, &dtypes)?;
         let results = self.site.call(&full, args, &[])?;
         self.write_all(&full, &results, &outs)
     }
 
     /// Adds the types that a payload leaves out, as they are those of its tensors.
-    fn add_dtypes(&self, schema: &Schema, args: &mut [Arg], dtype: ScalarType) -> Result<(), Error> {
+    fn add_dtypes(&self, schema: &Schema, args: &mut [Arg], results: &[ScalarType]) -> Result<(), Error> {
         let first = args.first().and_then(Arg::as_value);
-        let input = first.map(|value| self.site.tensor(value)).transpose()?.map_or(dtype, |ty| ty.dtype);
-        let is_dequantize = schema.name.starts_with("quantized_decomposed::dequantize");
+        let input = first.map(|value| self.site.tensor(value)).transpose()?.map(|ty| ty.dtype);
+        let is_dequantize = schema.base_name().contains("::dequantize_");
+        let is_choice = schema.base_name().contains("::choose_qparams");
         for (param, arg) in schema.params.iter().zip(args) {
             let kind = if let Kind::Optional(kind) = &param.kind { kind } else { &param.kind };
-            if *kind == Kind::DType {
-                *arg = Arg::DType(if is_dequantize && param.name == "dtype" { input } else { dtype });
+            if *kind != Kind::DType {
+                continue;
             }
+            let dtype = match param.name.as_str() {
+                "dtype" | "input_dtype" if is_dequantize => input,
+                "zero_point_dtype" => results.get(1).copied(),
+                // The delegate takes integers of 8 bits with a sign alone.
+                "dtype" | "target_dtype" if is_choice => Some(ScalarType::Char),
+                _ => results.first().copied(),
+            };
+            *arg = dtype.map_or(Arg::None, Arg::DType);
         }
         Ok(())
     }
