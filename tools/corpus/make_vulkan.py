@@ -9,7 +9,10 @@ Results are eager PyTorch's of the model before it is lowered, as the package of
 
 import torch
 from executorch.backends.vulkan.partitioner.vulkan_partitioner import VulkanPartitioner
-from executorch.backends.vulkan.quantizer.vulkan_quantizer import VulkanQuantizer, get_symmetric_quantization_config
+from executorch.backends.vulkan.quantizer import vulkan_quantizer
+from executorch.backends.vulkan.quantizer.vulkan_quantizer import VulkanQuantizer
+from executorch.backends.xnnpack.quantizer import xnnpack_quantizer
+from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import XNNPACKQuantizer
 from torch import nn
 from torch.export import Dim
 from torch.nn import functional as F
@@ -237,32 +240,70 @@ def rows_of_8_bits():
     return delegated(quantized_by_torchao(config), (uniform(3, 64),), tolerance=2e-2)
 
 
-def quantized_by_pt2e(model, *inputs, tolerance=2e-2, **options):
-    quantizer = VulkanQuantizer().set_global(get_symmetric_quantization_config(**options))
+def quantized_by_pt2e(quantizer, model, *inputs):
     prepared = prepare_pt2e(torch.export.export(model.eval(), inputs).module(), quantizer)
     prepared(*inputs)
-    return Program(convert_pt2e(prepared), [inputs], partitioners=[VulkanPartitioner()], tolerance=tolerance)
+    return Program(convert_pt2e(prepared), [inputs], partitioners=[VulkanPartitioner()], tolerance=2e-2)
+
+
+def of_vulkan(**options):
+    return VulkanQuantizer().set_global(vulkan_quantizer.get_symmetric_quantization_config(**options))
+
+
+def static():
+    """The scales of activations are known: ExecuTorch's documentation of Vulkan takes this quantizer for it."""
+    return XNNPACKQuantizer().set_global(xnnpack_quantizer.get_symmetric_quantization_config(is_per_channel=True))
 
 
 @program
 def channels_of_8_bits():
-    return quantized_by_pt2e(nn.Linear(16, 12), uniform(3, 16), is_dynamic=True)
+    return quantized_by_pt2e(of_vulkan(), nn.Linear(16, 12), uniform(3, 16))
 
 
 @program
 def channels_of_4_bits():
-    return quantized_by_pt2e(nn.Linear(16, 12), uniform(3, 16), is_dynamic=True, weight_bits=4)
+    return quantized_by_pt2e(of_vulkan(weight_bits=4), nn.Linear(16, 12), uniform(3, 16))
+
+
+@program
+def dynamic_linear():
+    return quantized_by_pt2e(of_vulkan(is_dynamic=True), nn.Linear(16, 12), uniform(3, 16))
 
 
 @program
 def static_linear():
-    return quantized_by_pt2e(nn.Sequential(nn.Linear(16, 12), nn.ReLU(), nn.Linear(12, 8)), uniform(3, 16))
+    return quantized_by_pt2e(static(), nn.Sequential(nn.Linear(16, 12), nn.ReLU(), nn.Linear(12, 8)), uniform(3, 16))
 
 
 @program
 def static_conv():
-    layers = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 8, 3, groups=8, padding=1), nn.Conv2d(8, 4, 1))
-    return quantized_by_pt2e(layers, uniform(1, 3, 12, 10))
+    class Images(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.depthwise = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 8, 3, groups=8, padding=1)
+            self.grouped, self.last = nn.Conv2d(8, 8, 3, groups=2, padding=1), nn.Conv2d(8, 5, 1)
+
+        def forward(self, x):
+            x = F.relu(self.first(x))
+            x = F.relu(x + self.depthwise(x))
+            return self.last(self.grouped(x))
+
+    return quantized_by_pt2e(static(), Images(), uniform(1, 3, 12, 10))
+
+
+@program
+def rms_norm():
+    """Written as decoders have it, which ExecuTorch finds."""
+
+    class Norm(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(uniform(8))
+
+        def forward(self, x):
+            return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-5) * self.weight
+
+    return delegated(Norm(), (uniform(2, 3, 8),))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 use rushlight_format::ScalarType;
 use rushlight_format::payload::vulkan::Value;
 use rushlight_graph::operators::{aten, quantized_decomposed};
-use rushlight_graph::{Arg, Error, Kind, ValueId};
+use rushlight_graph::{Arg, Error, Expr, Kind, ValueId};
 
 use super::calls::{Calls, clamped, last_size};
 use super::values::cast;
@@ -67,6 +67,16 @@ impl Calls<'_, '_> {
                 let y = self.activated(y, *activation)?;
                 self.quantized(y, [*out_scale, *out_zero])
             }
+            (
+                "et_vk.q8ta_conv2d.default" | "et_vk.q8ta_conv2d_pw.default" | "et_vk.q8ta_conv2d_dw.default",
+                [x, scale, zero_point, weight, _sums, scales, out_scale, out_zero, bias, window @ .., activation],
+            ) => {
+                let x = self.dequantized(*x, [*scale, *zero_point])?;
+                let is_depthwise = name == "et_vk.q8ta_conv2d_dw.default";
+                let y = self.quantized_convolution(x, [*weight, *scales, *bias], window, is_depthwise, out)?;
+                let y = self.activated(y, *activation)?;
+                self.quantized(y, [*out_scale, *out_zero])
+            }
             ("et_vk.q8ta_add.default", [a, b, a_scale, a_zero, b_scale, b_zero, out_scale, out_zero, alpha]) => {
                 let a = self.dequantized(*a, [*a_scale, *a_zero])?;
                 let b = self.dequantized(*b, [*b_scale, *b_zero])?;
@@ -125,17 +135,70 @@ impl Calls<'_, '_> {
     /// A linear layer of floats. A bias may have padding behind its elements.
     pub fn linear(&mut self, x: ValueId, weight: ValueId, bias: Option<u32>, out: u32) -> Result<ValueId, Error> {
         let mut args = vec![x.into(), weight.into()];
-        if let Some(bias) = bias
-            && self.values.value(bias)? != Value::Null
-        {
-            let rows = i64::try_from(self.rows(out)?).map_err(|_| Error::invalid("too many rows"))?;
-            let bias = self.values.tensor(bias, self.site)?;
-            let first = vec![bias.into(), 0.into(), 0.into(), rows.into(), 1.into()];
-            let bias =
-                if self.site.tensor(bias)?.numel().is(rows) { bias } else { self.one(aten::SLICE_COPY_TENSOR, first)? };
-            args.push(bias.into());
+        if let Some(bias) = bias {
+            let rows = self.rows(out)?;
+            args.push(self.bias(bias, rows)?);
         }
         self.one(aten::LINEAR, args)
+    }
+
+    /// A bias, without padding behind its elements; `None` if there is none.
+    fn bias(&mut self, bias: u32, rows: usize) -> Result<Arg, Error> {
+        if self.values.value(bias)? == Value::Null {
+            return Ok(Arg::None);
+        }
+        let rows = i64::try_from(rows).map_err(|_| Error::invalid("too many rows"))?;
+        let bias = self.values.tensor(bias, self.site)?;
+        if self.site.tensor(bias)?.numel().is(rows) {
+            return Ok(bias.into());
+        }
+        let args = vec![bias.into(), 0.into(), 0.into(), rows.into(), 1.into()];
+        self.one(aten::SLICE_COPY_TENSOR, args).map(Arg::Value)
+    }
+
+    /// A convolution of images with weights of 8 bits. `window` is kernel, stride, padding, dilation and groups.
+    fn quantized_convolution(
+        &mut self,
+        x: ValueId,
+        [weight, scales, bias]: [u32; 3],
+        window: &[u32],
+        is_depthwise: bool,
+        out: u32,
+    ) -> Result<ValueId, Error> {
+        let [kernel, stride, padding, dilation, groups] = window else {
+            return Err(Error::invalid("a convolution with another number of arguments"));
+        };
+        let pair = Kind::List(Box::new(Kind::Int), Some(2));
+        let lists = [kernel, stride, padding, dilation].map(|id| self.values.argument(&pair, *id, self.site));
+        let [kernel, stride, padding, dilation] = lists;
+        let groups = self.int(*groups)?;
+        let rows = self.channels(out)?;
+        let sizes = match &kernel? {
+            Arg::List(sizes) => sizes.iter().filter_map(known_size).collect(),
+            _ => Vec::new(),
+        };
+        let &[height, width] = sizes.as_slice() else {
+            return Err(Error::invalid("a window that is not of two sizes"));
+        };
+        let channels = self.site.tensor(x)?.shape.get(1).and_then(Expr::as_int);
+        let channels =
+            channels.filter(|channels| groups > 0 && channels % groups == 0).map(|channels| channels / groups);
+        let channels = channels.and_then(|channels| usize::try_from(channels).ok());
+        let channels =
+            channels.ok_or_else(|| Error::unsupported("a convolution of images whose channels are not known"))?;
+        let shape = [rows, channels, height, width];
+        let weight = self.window_weights(weight, scales, shape, is_depthwise)?;
+        let bias = self.bias(bias, rows)?;
+        let none = Arg::List(vec![0.into(), 0.into()]);
+        let args =
+            vec![x.into(), weight.into(), bias, stride?, padding?, dilation?, Arg::Bool(false), none, groups.into()];
+        self.one(aten::CONVOLUTION, args)
+    }
+
+    /// Number of channels of a convolution's result.
+    fn channels(&self, out: u32) -> Result<usize, Error> {
+        let channels = self.values.tensor_value(out)?.dims.get(1);
+        channels.map(|channels| channels as usize).ok_or_else(|| Error::invalid("images without channels"))
     }
 
     fn activated(&mut self, value: ValueId, activation: u32) -> Result<ValueId, Error> {
@@ -207,4 +270,9 @@ impl Calls<'_, '_> {
         let last = self.values.tensor_value(out)?.dims.iter().last();
         last.map(|rows| rows as usize).ok_or_else(|| Error::invalid("a layer whose result has no dimensions"))
     }
+}
+
+/// A size that is known.
+fn known_size(arg: &Arg) -> Option<usize> {
+    if let Arg::Int(size) = arg { usize::try_from(size.as_int()?).ok() } else { None }
 }

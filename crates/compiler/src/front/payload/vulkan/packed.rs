@@ -12,7 +12,7 @@ impl Calls<'_, '_> {
         let (sizes, integers) = self.values.constant(weight, self.site)?;
         let [rows, columns] = sizes[..] else { return Err(Error::invalid("weights of a layer that are no matrix")) };
         let integers = integers.to_vec();
-        self.dequantized_channels(integers, [rows, columns], scales, [-128, 127])
+        self.dequantized_channels(integers, &[rows, columns], scales, [-128, 127])
     }
 
     /// Weights of 4 bits with a scale for each row: two in a byte, the first in its high bits, and 8 above their values.
@@ -20,23 +20,52 @@ impl Calls<'_, '_> {
         let columns = self.columns(x)?;
         let (sizes, packed) = self.values.constant(weight, self.site)?;
         let integers = unpacked(&sizes, &packed, columns, [4, 0])?;
-        self.dequantized_channels(integers, [sizes[0], columns], scales, [-8, 7])
+        self.dequantized_channels(integers, &[sizes[0], columns], scales, [-8, 7])
     }
 
     fn dequantized_channels(
         &mut self,
         integers: Vec<u8>,
-        [rows, columns]: [usize; 2],
+        sizes: &[usize],
         scales: u32,
         [min, max]: [i64; 2],
     ) -> Result<ValueId, Error> {
+        let rows = sizes.first().copied().unwrap_or_default();
         let (_, scales) = self.values.constant(scales, self.site)?;
         let scales = scales.get(..4 * rows).ok_or_else(|| Error::invalid("a layer has too few scales"))?;
         let scales = self.floats(&[rows], scales.to_vec())?;
-        let integers = self.integers([rows, columns], integers)?;
+        let integers = self.integers(sizes, integers)?;
         let args =
             vec![integers.into(), scales.into(), Arg::None, 0.into(), min.into(), max.into(), ScalarType::Char.into()];
         self.one(quantized_decomposed::DEQUANTIZE_PER_CHANNEL, args)
+    }
+
+    /// Weights of a convolution, of 8 bits with a scale for each output channel: `[out, in / groups, height, width]`. They are
+    /// stored as `[height, width, out]` if each channel is convolved by itself, else as rows of `[height, width, in / groups]`,
+    /// which may have padding behind them.
+    pub fn window_weights(
+        &mut self,
+        weight: u32,
+        scales: u32,
+        [rows, channels, height, width]: [usize; 4],
+        is_depthwise: bool,
+    ) -> Result<ValueId, Error> {
+        let (sizes, stored) = self.values.constant(weight, self.site)?;
+        let missing = || Error::invalid("a convolution has fewer weights than its window").got(format!("{sizes:?}"));
+        let stride = sizes.last().copied().ok_or_else(missing)?;
+        let taps = height.saturating_mul(width);
+        let count = rows.checked_mul(channels).and_then(|count| count.checked_mul(taps));
+        let count = count.filter(|count| *count <= stored.len()).ok_or_else(missing)?;
+        let mut integers = Vec::with_capacity(count);
+        for row in 0..rows {
+            for channel in 0..channels {
+                for tap in 0..taps {
+                    let at = if is_depthwise { tap * stride + row } else { row * stride + tap * channels + channel };
+                    integers.push(*stored.get(at).ok_or_else(missing)?);
+                }
+            }
+        }
+        self.dequantized_channels(integers, &[rows, channels, height, width], scales, [-128, 127])
     }
 
     /// Weights of 4 bits with a scale for each group of a row: two in a byte, the first in its low bits, and 8 above their
@@ -67,7 +96,7 @@ impl Calls<'_, '_> {
             }
         }
         let scales = self.floats(&[rows, groups], transposed)?;
-        let integers = self.integers([rows, columns], integers)?;
+        let integers = self.integers(&[rows, columns], integers)?;
         let args = vec![
             integers.into(),
             scales.into(),
@@ -87,8 +116,9 @@ impl Calls<'_, '_> {
         last.ok_or_else(|| Error::unsupported("a quantized layer whose rows vary in length"))
     }
 
-    fn integers(&mut self, [rows, columns]: [usize; 2], integers: Vec<u8>) -> Result<ValueId, Error> {
-        let ty = TensorType::of(ScalarType::Char, &[rows as i64, columns as i64]);
+    fn integers(&mut self, sizes: &[usize], integers: Vec<u8>) -> Result<ValueId, Error> {
+        let sizes: Vec<i64> = sizes.iter().map(|size| *size as i64).collect();
+        let ty = TensorType::of(ScalarType::Char, &sizes);
         Ok(self.site.constant(Constant::dense("vulkan_weight".to_owned(), ty, integers)?))
     }
 
