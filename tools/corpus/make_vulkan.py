@@ -7,6 +7,8 @@ Results are eager PyTorch's of the model before it is lowered, as the package of
 `make.py`, whose environment for the newest generation this needs.
 """
 
+import dataclasses
+
 import torch
 from executorch.backends.vulkan.partitioner.vulkan_partitioner import VulkanPartitioner
 from executorch.backends.vulkan.quantizer import vulkan_quantizer
@@ -273,6 +275,14 @@ def dynamic_linear():
 @program
 def static_linear():
     return quantized_by_pt2e(static(), nn.Sequential(nn.Linear(16, 12), nn.ReLU(), nn.Linear(12, 8)), uniform(3, 16))
+
+
+@program
+def static_input():
+    """The result of the layer stays floats."""
+    config = xnnpack_quantizer.get_symmetric_quantization_config(is_per_channel=True)
+    quantizer = XNNPACKQuantizer().set_global(dataclasses.replace(config, output_activation=None))
+    return quantized_by_pt2e(quantizer, nn.Linear(16, 12), uniform(3, 16))
 
 
 @program

@@ -19,6 +19,7 @@ const TARGETS: &[Target] = &[
     ("execute", PROGRAMS, "pte"),
     ("lift", PROGRAMS, "pte"),
     ("cpu_payload", &[], ""),
+    ("vulkan", &[], ""),
     ("xnnpack", &[], ""),
     ("cache", &[], ""),
     ("pt2", &["pt2"], "pt2"),
@@ -38,7 +39,7 @@ const TARGETS: &[Target] = &[
     ("grammar", &[], ""),
 ];
 
-const PROGRAMS: &[&str] = &["0.2.0", "0.7.0", "1.5.1", "1.5.1-xnnpack"];
+const PROGRAMS: &[&str] = &["0.2.0", "0.7.0", "1.5.1", "1.5.1-vulkan", "1.5.1-xnnpack"];
 
 /// Flags that cargo-fuzz passes: counters and comparisons for libFuzzer, and the address sanitizer.
 const FLAGS: &str = "--cfg fuzzing -Zsanitizer=address -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
@@ -89,7 +90,7 @@ fn max_len(name: &str) -> &'static str {
         "session" => "-max_len=256",
         "chat_template" => "-max_len=2048",
         "tokenizer" | "request" => "-max_len=4096",
-        "pte" | "execute" | "lift" | "adapter" | "checkpoint" | "gguf" | "npz" => "-max_len=8192",
+        "pte" | "execute" | "lift" | "vulkan" | "adapter" | "checkpoint" | "gguf" | "npz" => "-max_len=8192",
         "import" => "-max_len=16384",
         _ => "-max_len=65536",
     }

@@ -28,7 +28,7 @@ fn arguments(delegate: &Delegate, data: &dyn NamedData) -> Option<Arguments> {
 fn inline(site: &mut dyn Site, delegate: &Delegate) -> Result<Vec<Written>, Error> {
     let data = key(delegate).and_then(|key| site.named(key)).ok_or_else(|| Error::invalid("the data is missing"))?;
     let sign = delegate.compile_specs.iter().find(|(key, _)| key == "sign").map(|(_, value)| value.as_slice());
-    let [declared, _] = site.outputs()[..] else { return Err(Error::invalid("two outputs")) };
+    let [Some(declared), _] = site.outputs()[..] else { return Err(Error::invalid("two tensors as outputs")) };
     let sizes: Vec<i64> = declared.sizes.iter().map(|size| i64::from(*size)).collect();
     let ty = TensorType::of(declared.scalar_type, &sizes);
     site.begin("sum");
@@ -39,7 +39,7 @@ fn inline(site: &mut dyn Site, delegate: &Delegate) -> Result<Vec<Written>, Erro
         Some(b"-") => site.one(aten::NEG, vec![sum.into()])?,
         _ => return Err(Error::unsupported("another sign")),
     };
-    Ok(vec![(1, sum), (2, signed)])
+    Ok(vec![(1, sum.into()), (2, signed.into())])
 }
 
 /// A channels-last input, and the delegate's two outputs.

@@ -56,7 +56,7 @@ fn models() -> Vec<(String, Model)> {
             models.push((path.display().to_string(), model));
         }
     }
-    for folder in ["1.5.1", "1.5.1-xnnpack"] {
+    for folder in ["1.5.1", "1.5.1-vulkan", "1.5.1-xnnpack"] {
         for path in files(folder, "pte") {
             if let Ok(model) = lift(&Bytes::from(std::fs::read(&path).unwrap()), &[]) {
                 models.push((path.display().to_string(), model));

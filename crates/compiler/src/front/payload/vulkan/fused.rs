@@ -19,14 +19,6 @@ impl Calls<'_, '_> {
                 self.convolution_with_clamp(convolution, [*min, *max])
             }
             ("et_vk.rms_norm.default", [x, weight, eps]) => self.rms_norm(*x, *weight, *eps),
-            ("et_vk.sdpa.default", [query, key, value, mask, scale]) => {
-                let inputs = [query, key, value].map(|id| self.values.tensor(*id, self.site));
-                let [query, key, value] = inputs;
-                let mask = self.values.argument(&Kind::Optional(Box::new(Kind::Tensor)), *mask, self.site)?;
-                let scale = self.values.argument(&Kind::Optional(Box::new(Kind::Float)), *scale, self.site)?;
-                let args = vec![query?.into(), key?.into(), value?.into(), mask];
-                self.site.one_with(aten::SCALED_DOT_PRODUCT_ATTENTION, args, &[("scale", scale)])
-            }
             ("et_vk.linear_q4gsw.default" | "et_vk.q4gsw_linear.default", [x, weight, scales, group, bias]) => {
                 let x = self.values.tensor(*x, self.site)?;
                 let group = self.int(*group)?;
@@ -83,11 +75,6 @@ impl Calls<'_, '_> {
                 let alpha = self.values.argument(&Kind::Float, *alpha, self.site)?;
                 let sum = self.site.one_with(aten::ADD_TENSOR, vec![a.into(), b.into()], &[("alpha", alpha)])?;
                 self.quantized(sum, [*out_scale, *out_zero])
-            }
-            ("et_vk.q8ta_relu.default", [x, scale, zero_point, out_scale, out_zero]) => {
-                let x = self.dequantized(*x, [*scale, *zero_point])?;
-                let y = self.one(aten::RELU, vec![x.into()])?;
-                self.quantized(y, [*out_scale, *out_zero])
             }
             _ => Err(Error::unsupported(format!("the operator {name} of Vulkan with {} arguments", given.len()))),
         }
@@ -267,7 +254,7 @@ impl Calls<'_, '_> {
 
     /// Number of channels of a layer's result.
     pub fn rows(&self, out: u32) -> Result<usize, Error> {
-        let last = self.values.tensor_value(out)?.dims.iter().last();
+        let last = self.values.tensor_value(out)?.dims.iter().next_back();
         last.map(|rows| rows as usize).ok_or_else(|| Error::invalid("a layer whose result has no dimensions"))
     }
 }

@@ -16,7 +16,7 @@ pub(super) struct Values<'a> {
     parsed: Payload<'a>,
     /// Tensors, and integers that are sizes, by their numbers.
     known: HashMap<u32, Arg>,
-    /// How often the elements of each constant were copied.
+    /// The number of copies of each constant.
     copies: HashMap<u32, usize>,
 }
 
