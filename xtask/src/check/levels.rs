@@ -40,6 +40,7 @@ const MANIFESTS: &[&str] =
 const LEVELS: &[(&str, u32)] = &[
     ("rushlight-format", 0),
     ("rushlight-engine", 0),
+    ("rushlight-engine-mcu", 0),
     ("rushlight-cpu-payload", 1),
     ("rushlight-runtime", 1),
     ("rushlight-kernels", 2),

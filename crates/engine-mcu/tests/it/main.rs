@@ -1,0 +1,4 @@
+//! Integration tests of the int8 kernels.
+
+mod golden;
+mod limits;
