@@ -17,6 +17,7 @@ FAMILIES = (
     "core_extra",
     "prim",
     "quantized",
+    "cortex_m",
     "llama",
     "experts",
     "linalg",

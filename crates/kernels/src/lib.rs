@@ -1,4 +1,4 @@
-//! The reference operators: ATen's portable set, quantized, symbolic and LLM operators.
+//! The reference operators: ATen's portable set, quantized, symbolic and LLM operators, and those of Cortex-M programs.
 //!
 //! Correct first: fast paths elsewhere must agree with these. Each file holds one operator family: its [`Op`]
 //! constants, kernels and helpers. The sets that programs load with are in [`sets`].
@@ -11,6 +11,7 @@
 mod support;
 
 pub mod conv;
+pub mod cortex_m;
 pub mod counting;
 pub mod create;
 pub mod elementwise;
@@ -26,4 +27,4 @@ pub mod sets;
 pub mod shape;
 pub mod special;
 
-pub use sets::{ALL, ATEN, CORE_ATEN, LLAMA, OPTIMIZED, PORTABLE, PRIM, QUANTIZED, TRANSFORMERS};
+pub use sets::{ALL, ATEN, CORE_ATEN, CORTEX_M, LLAMA, OPTIMIZED, PORTABLE, PRIM, QUANTIZED, TRANSFORMERS};

@@ -3,7 +3,8 @@
 use rushlight_runtime::OpSet;
 
 use crate::{
-    conv, counting, create, elementwise, index, linalg, linear, llama, norm, prim, quantized, reduce, shape, special,
+    conv, cortex_m, counting, create, elementwise, index, linalg, linear, llama, norm, prim, quantized, reduce, shape,
+    special,
 };
 
 /// ExecuTorch's portable operators.
@@ -58,5 +59,9 @@ pub const LLAMA: OpSet = OpSet { name: "LLAMA", groups: &[llama::GROUPS] };
 /// Operators that Hugging Face's transformers defines, and its mixtures of experts are exported with.
 pub const TRANSFORMERS: OpSet = OpSet { name: "TRANSFORMERS", groups: &[linear::TRANSFORMERS] };
 
+/// The int8 operators of ExecuTorch's Cortex-M backend.
+pub const CORTEX_M: OpSet = OpSet { name: "CORTEX_M", groups: &[cortex_m::GROUPS] };
+
 /// Every operator of this crate.
-pub const ALL: &[&OpSet] = &[&PORTABLE, &PRIM, &OPTIMIZED, &CORE_ATEN, &ATEN, &QUANTIZED, &LLAMA, &TRANSFORMERS];
+pub const ALL: &[&OpSet] =
+    &[&PORTABLE, &PRIM, &OPTIMIZED, &CORE_ATEN, &ATEN, &QUANTIZED, &LLAMA, &TRANSFORMERS, &CORTEX_M];

@@ -3,7 +3,7 @@
 use rushlight_runtime::{Result, Tensor, TensorMut};
 
 /// An integer that quantized tensors store.
-pub(super) trait Stored: Copy {
+pub(crate) trait Stored: Copy {
     /// Converts an integer, and drops bits that do not fit.
     fn from_i32(value: i32) -> Self;
     /// Returns the low 32 bits.
@@ -68,7 +68,7 @@ const ROUND: f32 = 12_582_912.0;
 
 /// Parameters of quantization: `clamp(round(x * inverse) + zero_point, min, max)`, with ties to even.
 #[derive(Clone, Copy)]
-pub(super) struct Quantizer {
+pub(crate) struct Quantizer {
     pub(super) inverse: f32,
     zero_point: i32,
     min: i64,
@@ -76,7 +76,7 @@ pub(super) struct Quantizer {
 }
 
 impl Quantizer {
-    pub(super) fn new(scale: f32, zero_point: i32, min: i64, max: i64) -> Self {
+    pub(crate) fn new(scale: f32, zero_point: i32, min: i64, max: i64) -> Self {
         Self { inverse: 1.0 / scale, zero_point, min, max }
     }
 
@@ -97,7 +97,7 @@ impl Quantizer {
 
     /// Quantizes as many elements as both slices have. NaN becomes `min`, infinities `min` and `max`.
     #[inline]
-    pub(super) fn quantize<Q: Stored>(&self, input: &[f32], out: &mut [Q]) {
+    pub(crate) fn quantize<Q: Stored>(&self, input: &[f32], out: &mut [Q]) {
         if let Some((low, high, offset)) = self.bounds() {
             for (q, &x) in out.iter_mut().zip(input) {
                 *q = quantize_within(x * self.inverse, low, high, offset);
@@ -181,7 +181,7 @@ impl ColumnDequantizer {
 
 /// Computes `(q - zero_point) * scale` in f32, for the length of the shorter slice.
 #[inline]
-pub(super) fn dequantize<Q: Stored>(input: &[Q], out: &mut [f32], scale: f32, zero_point: i32) {
+pub(crate) fn dequantize<Q: Stored>(input: &[Q], out: &mut [f32], scale: f32, zero_point: i32) {
     // Bytes become the low bits of 2^23: bit operations and a subtraction take fewer instructions than a conversion.
     const START: f32 = 8_388_608.0;
     if size_of::<Q>() == 1 && zero_point.unsigned_abs() < 1 << 22 {

@@ -6,7 +6,7 @@
 use rushlight_runtime::OpGroup;
 
 #[macro_use]
-mod integer;
+pub(crate) mod integer;
 
 pub mod add;
 pub mod choose_qparams;

@@ -9,6 +9,7 @@ mod claims;
 mod compile;
 mod composites;
 mod corpus;
+mod cortex_m;
 mod decoders;
 mod delegated;
 mod firmware;

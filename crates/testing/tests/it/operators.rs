@@ -60,7 +60,7 @@ macro_rules! families {
 }
 
 families! {
-    activation aten_extra comparison convolutions copies core_extra counting creation elementwise_binary elementwise_unary experts
+    activation aten_extra comparison convolutions copies core_extra cortex_m counting creation elementwise_binary elementwise_unary experts
     indexing joins linalg llama matmuls norms prim quantized reductions special views
 }
 
