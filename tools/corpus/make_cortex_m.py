@@ -103,6 +103,17 @@ def images(*shape, count=2):
     return [(uniform(*shape),) for _ in range(count)]
 
 
+def normalized(model, *shape):
+    """Gives batch norms the statistics of random inputs, without which random weights give constant outputs."""
+    for module in model.modules():
+        if isinstance(module, (nn.BatchNorm1d, nn.BatchNorm2d)):
+            module.momentum = None
+    model.train()
+    for _ in range(4):
+        model(uniform(8, *shape[1:]))
+    return model, *images(*shape)
+
+
 class Function(nn.Module):
     def __init__(self, function):
         super().__init__()
@@ -149,7 +160,7 @@ PROGRAMS["int8_io_m4"] = int8_io_m4
 
 def keywords_m4():
     """The program of `examples/cortex-m`: keyword spotting with random weights, from and to int8."""
-    return prepared(mlperf_tiny.DSCNNKWS(), *images(1, 1, 49, 10), cpu=CortexM.M4, int8_io=True)
+    return prepared(*normalized(mlperf_tiny.DSCNNKWS(), 1, 1, 49, 10), cpu=CortexM.M4, int8_io=True)
 
 
 PROGRAMS["keywords_m4"] = keywords_m4
@@ -157,7 +168,7 @@ PROGRAMS["keywords_m4"] = keywords_m4
 
 @programs()
 def ds_cnn():
-    return mlperf_tiny.DSCNNKWS(), *images(1, 1, 49, 10)
+    return normalized(mlperf_tiny.DSCNNKWS(), 1, 1, 49, 10)
 
 
 @programs()
@@ -188,17 +199,17 @@ def shapes():
 
 @programs(LARGE)
 def resnet8():
-    return mlperf_tiny.ResNet8(), *images(1, 3, 32, 32)
+    return normalized(mlperf_tiny.ResNet8(), 1, 3, 32, 32)
 
 
 @programs(LARGE)
 def mobilenet_v1_025():
-    return mlperf_tiny.MobileNetV1025(), *images(1, 3, 96, 96)
+    return normalized(mlperf_tiny.MobileNetV1025(), 1, 3, 96, 96)
 
 
 @programs(LARGE)
 def deep_autoencoder():
-    return mlperf_tiny.DeepAutoEncoder(), *images(1, 640)
+    return normalized(mlperf_tiny.DeepAutoEncoder(), 1, 640)
 
 
 def lower(built):
