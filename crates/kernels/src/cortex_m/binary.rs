@@ -2,7 +2,7 @@
 
 use rushlight_runtime::{KernelContext, Result};
 
-use super::params::int8;
+use super::params::{int8, int8_mut};
 use crate::support::shape::{Dims, Walk, broadcast, broadcast_strides};
 
 /// Applies `f` to the elements of the tensors at arguments `a` and `b`, broadcast to one shape.
@@ -19,7 +19,7 @@ pub(super) fn binary(cx: &KernelContext<'_>, a: usize, b: usize, out: usize, f: 
     let strides = Dims::from_slice(target.strides())?;
     let along =
         [broadcast_strides(x.sizes(), x.strides(), &sizes)?, broadcast_strides(y.sizes(), y.strides(), &sizes)?];
-    let (x, y, z) = (int8(&x, a)?, int8(&y, b)?, target.as_mut_slice::<i8>().map_err(|e| e.arg(out))?);
+    let (x, y, z) = (int8(&x, a)?, int8(&y, b)?, int8_mut(&mut target, out)?);
     if z.is_empty() {
         return Ok(());
     }

@@ -1,9 +1,9 @@
 //! Convolutions in two dimensions, with a fused activation.
 
-use rushlight_engine_mcu::{Conv2d, Depthwise2d, Image, conv2d, depthwise2d};
-use rushlight_runtime::{Detail, Error, KernelContext, Op, Result, Tensor};
+use rushlight_engine_mcu::{Conv2d, Depthwise2d, conv2d, depthwise2d};
+use rushlight_runtime::{Detail, Error, KernelContext, Op, Result};
 
-use super::params::{Layout, bias, channel_scales, conv_window, int8, mismatch, offset, output, positions};
+use super::params::{Layer, Layout, Operands, conv_window, int8_mut, layer, mismatch, operands};
 
 /// `cortex_m::quantized_conv2d.out(Tensor input, Tensor weight, Tensor? bias, int[] stride, int[] padding, int[] dilation,
 /// int input_offset, int output_offset, Tensor requantize_multipliers, Tensor requantize_shifts, int activation_min,
@@ -36,72 +36,33 @@ pub const OPS: &[Op] = &[
     QUANTIZED_DEPTHWISE_CONV2D_NHWC_OUT,
 ];
 
-/// The sizes of a weight of four dimensions.
-pub(super) fn weight_sizes(weight: &Tensor<'_>) -> Result<[usize; 4]> {
-    super::params::check_contiguous(weight, 1)?;
-    <[usize; 4]>::try_from(weight.sizes())
-        .map_err(|_| Error::from(Detail::Rank { expected: "4", got: weight.rank() }).arg(1))
-}
-
 fn quantized_conv2d(cx: &KernelContext<'_>, layout: Layout) -> Result<()> {
-    let (x, weight) = (cx.tensor(0)?, cx.tensor(1)?);
-    let input = layout.image(&x, 0)?;
-    let [channels, height, width, depth] = weight_sizes(&weight)?;
-    let window = conv_window(cx, 3, [height, width])?;
-    let output_image = Image {
-        batch: input.batch,
-        height: positions(&window.rows, input.height, false)?,
-        width: positions(&window.columns, input.width, false)?,
-        channels,
-    };
+    let Operands { input, x, weight, weight_sizes: [channels, height, width, depth] } = operands(cx, layout)?;
+    let (window, image) = conv_window(cx, 3, [height, width], &input, channels)?;
     if depth == 0 || !input.channels.is_multiple_of(depth) {
         return Err(Error::from(Detail::Size { dim: 3, expected: input.channels, got: depth }).arg(1));
     }
-    let conv = Conv2d {
-        input,
-        output: output_image,
-        window,
-        groups: input.channels / depth,
-        weight: int8(&weight, 1)?,
-        bias: bias(cx, 2, channels)?,
-        scales: channel_scales(cx, 8, channels)?,
-        input_offset: offset(cx, 6)?,
-        epilogue: output(cx, 7, 10, 11)?,
-    };
-    let mut out = layout.out(cx, 13, &output_image)?;
-    conv2d(&conv, int8(&x, 0)?, out.as_mut_slice().map_err(|e| e.arg(13))?).map_err(mismatch)
+    let groups = input.channels / depth;
+    let Layer { bias, scales, input_offset, epilogue } = layer(cx, 6, channels)?;
+    let conv = Conv2d { input, output: image, window, groups, weight, bias, scales, input_offset, epilogue };
+    let mut out = layout.out(cx, 13, &image)?;
+    conv2d(&conv, x, int8_mut(&mut out, 13)?).map_err(mismatch)
 }
 
 fn quantized_depthwise_conv2d(cx: &KernelContext<'_>, layout: Layout) -> Result<()> {
-    let (x, weight) = (cx.tensor(0)?, cx.tensor(1)?);
-    let input = layout.image(&x, 0)?;
-    let [one, height, width, channels] = weight_sizes(&weight)?;
+    let Operands { input, x, weight, weight_sizes: [one, height, width, channels] } = operands(cx, layout)?;
     if one != 1 {
         return Err(Error::from(Detail::Size { dim: 0, expected: 1, got: one }).arg(1));
     }
-    let window = conv_window(cx, 3, [height, width])?;
+    let (window, image) = conv_window(cx, 3, [height, width], &input, channels)?;
     let multiplier = cx.int(6)?;
     let multiplied = usize::try_from(multiplier).ok().and_then(|m| m.checked_mul(input.channels));
     if multiplied != Some(channels) {
         let expected = "output channels by input channels";
         return Err(Error::from(Detail::Value { what: "depth_multiplier", expected, got: multiplier }).arg(6));
     }
-    let output_image = Image {
-        batch: input.batch,
-        height: positions(&window.rows, input.height, false)?,
-        width: positions(&window.columns, input.width, false)?,
-        channels,
-    };
-    let conv = Depthwise2d {
-        input,
-        output: output_image,
-        window,
-        weight: int8(&weight, 1)?,
-        bias: bias(cx, 2, channels)?,
-        scales: channel_scales(cx, 9, channels)?,
-        input_offset: offset(cx, 7)?,
-        epilogue: output(cx, 8, 11, 12)?,
-    };
-    let mut out = layout.out(cx, 14, &output_image)?;
-    depthwise2d(&conv, int8(&x, 0)?, out.as_mut_slice().map_err(|e| e.arg(14))?).map_err(mismatch)
+    let Layer { bias, scales, input_offset, epilogue } = layer(cx, 7, channels)?;
+    let conv = Depthwise2d { input, output: image, window, weight, bias, scales, input_offset, epilogue };
+    let mut out = layout.out(cx, 14, &image)?;
+    depthwise2d(&conv, x, int8_mut(&mut out, 14)?).map_err(mismatch)
 }

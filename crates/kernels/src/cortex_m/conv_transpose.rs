@@ -3,8 +3,7 @@
 use rushlight_engine_mcu::{Axis, ConvTranspose2d, Image, conv_transpose2d};
 use rushlight_runtime::{Detail, Error, KernelContext, Op, Result};
 
-use super::conv::weight_sizes;
-use super::params::{Layout, bias, channel_scales, int8, mismatch, offset, output, pair, window};
+use super::params::{Layer, Layout, Operands, int8_mut, layer, mismatch, operands, pair, window};
 
 /// `cortex_m::quantized_transpose_conv2d.out(Tensor input, Tensor weight, Tensor? bias, int[] stride, int[] padding,
 /// int[] output_padding, int[] dilation, int input_offset, int output_offset, Tensor requantize_multipliers,
@@ -22,33 +21,23 @@ pub const QUANTIZED_TRANSPOSE_CONV2D_NHWC_OUT: Op =
 pub const OPS: &[Op] = &[QUANTIZED_TRANSPOSE_CONV2D_OUT, QUANTIZED_TRANSPOSE_CONV2D_NHWC_OUT];
 
 fn quantized_transpose_conv2d(cx: &KernelContext<'_>, layout: Layout) -> Result<()> {
-    let (x, weight) = (cx.tensor(0)?, cx.tensor(1)?);
-    let input = layout.image(&x, 0)?;
-    let [channels, height, width, depth] = weight_sizes(&weight)?;
+    let Operands { input, x, weight, weight_sizes: [channels, height, width, depth] } = operands(cx, layout)?;
     if depth != input.channels {
         return Err(Error::from(Detail::Size { dim: 3, expected: input.channels, got: depth }).arg(1));
     }
     let (stride, padding) = (pair(cx, 3, "stride", 1)?, pair(cx, 4, "padding", 0)?);
     let output_padding = pair(cx, 5, "output padding", 0)?;
     let window = window([height, width], stride, padding, pair(cx, 6, "dilation", 1)?);
-    let output_image = Image {
+    let image = Image {
         batch: input.batch,
         height: length(&window.rows, input.height, output_padding[0])?,
         width: length(&window.columns, input.width, output_padding[1])?,
         channels,
     };
-    let conv = ConvTranspose2d {
-        input,
-        output: output_image,
-        window,
-        weight: int8(&weight, 1)?,
-        bias: bias(cx, 2, channels)?,
-        scales: channel_scales(cx, 9, channels)?,
-        input_offset: offset(cx, 7)?,
-        epilogue: output(cx, 8, 11, 12)?,
-    };
-    let mut out = layout.out(cx, 15, &output_image)?;
-    conv_transpose2d(&conv, int8(&x, 0)?, out.as_mut_slice().map_err(|e| e.arg(15))?).map_err(mismatch)
+    let Layer { bias, scales, input_offset, epilogue } = layer(cx, 7, channels)?;
+    let conv = ConvTranspose2d { input, output: image, window, weight, bias, scales, input_offset, epilogue };
+    let mut out = layout.out(cx, 15, &image)?;
+    conv_transpose2d(&conv, x, int8_mut(&mut out, 15)?).map_err(mismatch)
 }
 
 /// The length of the output along one dimension.

@@ -4,7 +4,7 @@ use rushlight_engine_mcu::{Add, Mul, Output, Scale, look_up};
 use rushlight_runtime::{Detail, Error, KernelContext, Op, Result};
 
 use super::binary::binary;
-use super::params::{check_alike, int_in, int8, mismatch, output, scale, shift, zero_point};
+use super::params::{check_alike, int_in, int8, int8_mut, mismatch, output, scale, shift, zero_point};
 
 /// `cortex_m::quantized_add.out(Tensor self, int self_zero_point, int self_multiplier, int self_shift, Tensor other,
 /// int other_zero_point, int other_multiplier, int other_shift, int output_zero_point, int output_multiplier,
@@ -62,5 +62,5 @@ fn quantized_activation(cx: &KernelContext<'_>) -> Result<()> {
     let mut out = cx.out(2)?;
     out.resize(x.sizes()).map_err(|e| e.arg(2))?;
     check_alike(&out, &x, 2)?;
-    look_up(table, int8(&x, 0)?, out.as_mut_slice().map_err(|e| e.arg(2))?).map_err(mismatch)
+    look_up(table, int8(&x, 0)?, int8_mut(&mut out, 2)?).map_err(mismatch)
 }

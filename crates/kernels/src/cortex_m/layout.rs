@@ -3,7 +3,7 @@
 use rushlight_engine_mcu::{pad as pad_dense, transpose as transpose_dense};
 use rushlight_runtime::{Detail, Error, KernelContext, Op, Result};
 
-use super::params::{check_contiguous, check_order, int_in, int8, mismatch};
+use super::params::{check_contiguous, check_order, int_in, int8, int8_mut, mismatch};
 use crate::support::shape::{Dims, normalize_dim};
 
 /// `cortex_m::transpose.out(Tensor input, int[] perm, *, Tensor(a!) out) -> Tensor(a!)`
@@ -41,7 +41,7 @@ fn transpose(cx: &KernelContext<'_>) -> Result<()> {
     let mut out = cx.out(2)?;
     out.resize(&permuted).map_err(|e| e.arg(2))?;
     check_contiguous(&out.as_tensor(), 2)?;
-    transpose_dense(sizes, order, int8(&x, 0)?, out.as_mut_slice().map_err(|e| e.arg(2))?).map_err(mismatch)
+    transpose_dense(sizes, order, int8(&x, 0)?, int8_mut(&mut out, 2)?).map_err(mismatch)
 }
 
 fn pad(cx: &KernelContext<'_>) -> Result<()> {
@@ -63,7 +63,7 @@ fn pad(cx: &KernelContext<'_>) -> Result<()> {
     let mut out = cx.out(4)?;
     out.resize(&padded).map_err(|e| e.arg(4))?;
     check_order(&out.as_tensor(), x.dim_order(), 4)?;
-    pad_dense(sizes, before, after, value, int8(&x, 0)?, out.as_mut_slice().map_err(|e| e.arg(4))?).map_err(mismatch)
+    pad_dense(sizes, before, after, value, int8(&x, 0)?, int8_mut(&mut out, 4)?).map_err(mismatch)
 }
 
 /// Four amounts of padding, of which the first `unused` are zero.

@@ -3,7 +3,9 @@
 use rushlight_engine_mcu::{Linear, Output, Scales, linear};
 use rushlight_runtime::{Detail, Error, KernelContext, Op, Result};
 
-use super::params::{bias, check_contiguous, first_scale, int_in, int8, mismatch, offset, output, scale, zero_point};
+use super::params::{
+    bias, check_contiguous, first_scale, int_in, int8, int8_mut, mismatch, offset, output, scale, zero_point,
+};
 use crate::support::shape::Dims;
 
 /// `cortex_m::quantized_linear.out(Tensor input, Tensor weights, Tensor? bias, Tensor? kernel_sum, int input_offset,
@@ -54,7 +56,7 @@ fn quantized_linear(cx: &KernelContext<'_>) -> Result<()> {
     let mut out = cx.out(11)?;
     out.resize(&sizes).map_err(|e| e.arg(11))?;
     check_contiguous(&out.as_tensor(), 11)?;
-    linear(&layer, int8(&x, 0)?, out.as_mut_slice().map_err(|e| e.arg(11))?).map_err(mismatch)
+    linear(&layer, int8(&x, 0)?, int8_mut(&mut out, 11)?).map_err(mismatch)
 }
 
 fn quantized_batch_matmul(cx: &KernelContext<'_>) -> Result<()> {
@@ -77,7 +79,7 @@ fn quantized_batch_matmul(cx: &KernelContext<'_>) -> Result<()> {
     let mut out = cx.out(8)?;
     out.resize(&[batch, rows, outputs]).map_err(|e| e.arg(8))?;
     check_contiguous(&out.as_tensor(), 8)?;
-    let (x, weight, out) = (int8(&x, 0)?, int8(&weight, 2)?, out.as_mut_slice::<i8>().map_err(|e| e.arg(8))?);
+    let (x, weight, out) = (int8(&x, 0)?, int8(&weight, 2)?, int8_mut(&mut out, 8)?);
     for i in 0..batch {
         let weight = &weight[i * outputs * inner..(i + 1) * outputs * inner];
         let layer = Linear { inner, outputs, weight, bias: None, scales, input_offset, weight_offset, output };

@@ -81,6 +81,11 @@ pub(super) fn int8<'a>(tensor: &Tensor<'a>, index: usize) -> Result<&'a [i8]> {
     tensor.as_slice().map_err(|e| e.arg(index))
 }
 
+/// The elements of an int8 output, in memory order.
+pub(super) fn int8_mut<'a>(out: &'a mut TensorMut<'_>, index: usize) -> Result<&'a mut [i8]> {
+    out.as_mut_slice().map_err(|e| e.arg(index))
+}
+
 /// An int in a range.
 pub(super) fn int_in(
     cx: &KernelContext<'_>,
@@ -180,10 +185,58 @@ pub(super) fn pair(cx: &KernelContext<'_>, index: usize, what: &'static str, low
     Ok([size(rows)?, size(columns)?])
 }
 
-/// The window whose stride, padding and dilation are at `index` and after it.
-pub(super) fn conv_window(cx: &KernelContext<'_>, index: usize, kernel: [usize; 2]) -> Result<Window> {
+/// The input and the weight of a convolution.
+pub(super) struct Operands<'a> {
+    pub(super) input: Image,
+    pub(super) x: &'a [i8],
+    pub(super) weight: &'a [i8],
+    pub(super) weight_sizes: [usize; 4],
+}
+
+/// The input at argument 0, and the weight of four dimensions at argument 1.
+#[inline(never)]
+pub(super) fn operands<'a>(cx: &'a KernelContext<'_>, layout: Layout) -> Result<Operands<'a>> {
+    let (x, weight) = (cx.tensor(0)?, cx.tensor(1)?);
+    let input = layout.image(&x, 0)?;
+    check_contiguous(&weight, 1)?;
+    let rank = Error::from(Detail::Rank { expected: "4", got: weight.rank() }).arg(1);
+    let weight_sizes = weight.sizes().try_into().map_err(|_| rank)?;
+    Ok(Operands { input, x: int8(&x, 0)?, weight: int8(&weight, 1)?, weight_sizes })
+}
+
+/// What convolutions do with their sums, and the zero point of their input.
+pub(super) struct Layer<'a> {
+    pub(super) bias: Option<&'a [i32]>,
+    pub(super) scales: Scales<'a>,
+    pub(super) input_offset: i32,
+    pub(super) epilogue: Output,
+}
+
+/// The bias at argument 2, and from `first` on the offsets of input and output, multipliers, shifts, and bounds.
+#[inline(never)]
+pub(super) fn layer<'a>(cx: &'a KernelContext<'_>, first: usize, channels: usize) -> Result<Layer<'a>> {
+    Ok(Layer {
+        bias: bias(cx, 2, channels)?,
+        scales: channel_scales(cx, first + 2, channels)?,
+        input_offset: offset(cx, first)?,
+        epilogue: output(cx, first + 1, first + 4, first + 5)?,
+    })
+}
+
+/// The window whose stride, padding and dilation are at `index` and after it, and the image of its positions.
+#[inline(never)]
+pub(super) fn conv_window(
+    cx: &KernelContext<'_>,
+    index: usize,
+    kernel: [usize; 2],
+    input: &Image,
+    channels: usize,
+) -> Result<(Window, Image)> {
     let (stride, padding) = (pair(cx, index, "stride", 1)?, pair(cx, index + 1, "padding", 0)?);
-    Ok(window(kernel, stride, padding, pair(cx, index + 2, "dilation", 1)?))
+    let window = window(kernel, stride, padding, pair(cx, index + 2, "dilation", 1)?);
+    let height = positions(&window.rows, input.height, false)?;
+    let width = positions(&window.columns, input.width, false)?;
+    Ok((window, Image { batch: input.batch, height, width, channels }))
 }
 
 pub(super) fn window(kernel: [usize; 2], stride: [usize; 2], padding: [usize; 2], dilation: [usize; 2]) -> Window {

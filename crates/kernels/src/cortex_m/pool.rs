@@ -3,7 +3,7 @@
 use rushlight_engine_mcu::{Image, Mismatch, Pool2d, avg_pool2d, max_pool2d};
 use rushlight_runtime::{Detail, Error, KernelContext, Op, Result};
 
-use super::params::{Layout, int_in, int8, mismatch, pair, positions, window, zero_point};
+use super::params::{Layout, int_in, int8, int8_mut, mismatch, pair, positions, window, zero_point};
 
 /// `cortex_m::quantized_avg_pool2d.out(Tensor input, int[] kernel_size, int[] stride, int[] padding, bool ceil_mode,
 /// int zero_point, int multiplier, int shift, Tensor scratch, *, Tensor(a!) out) -> Tensor(a!)`
@@ -69,5 +69,5 @@ fn pool(
     };
     let mut target = layout.out(cx, out, &output)?;
     let pool = Pool2d { input, output, window, min, max };
-    kernel(&pool, int8(&x, 0)?, target.as_mut_slice().map_err(|e| e.arg(out))?).map_err(mismatch)
+    kernel(&pool, int8(&x, 0)?, int8_mut(&mut target, out)?).map_err(mismatch)
 }

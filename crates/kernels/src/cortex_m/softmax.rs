@@ -3,7 +3,7 @@
 use rushlight_engine_mcu::{Softmax, softmax as softmax_rows};
 use rushlight_runtime::{Detail, Error, KernelContext, Op, Result};
 
-use super::params::{check_alike, int_in, int8, mismatch, zero_point};
+use super::params::{check_alike, int_in, int8, int8_mut, mismatch, zero_point};
 use crate::support::shape::normalize_dim;
 
 /// `cortex_m::softmax.out(Tensor input, int dim, int input_zero_point, int output_zero_point, int input_multiplier,
@@ -34,5 +34,5 @@ fn softmax(cx: &KernelContext<'_>) -> Result<()> {
     check_alike(&out, &x, 7)?;
     let row = x.size(dim);
     let params = Softmax { row, multiplier, shift, diff_min };
-    softmax_rows(&params, int8(&x, 0)?, out.as_mut_slice().map_err(|e| e.arg(7))?).map_err(mismatch)
+    softmax_rows(&params, int8(&x, 0)?, int8_mut(&mut out, 7)?).map_err(mismatch)
 }
