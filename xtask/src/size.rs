@@ -12,21 +12,30 @@ const TARGET: &str = "thumbv7em-none-eabihf";
 /// Largest code and read-only data of the runtime without operators, in bytes.
 const LIMIT: u32 = 21 * 1024;
 
-/// Prints the sections of the digits firmware, of the same runtime without operators, and the memory that the firmware
-/// reports. Fails if the runtime without operators has grown beyond its limit.
+/// Bytes of the features and the scores that the keywords firmware contains.
+const FEATURES: u32 = 490 + 12;
+
+/// Prints the sections of the firmware, of the same runtime without operators, and the memory that the firmware reports. Fails
+/// if the runtime without operators has grown beyond its limit.
 pub fn report() -> Result<()> {
     setup::one("cross")?;
     setup::one("qemu")?;
     build()?;
     let program = std::fs::metadata(example().join("digits.pte"))?.len() as u32;
     let images = std::fs::metadata(example().join("images/images.bin"))?.len() as u32;
-    println!("bytes for {TARGET}; rodata without the program ({program}) and the images ({images})");
+    let keywords = std::fs::metadata(root().join("tests/corpus/1.5.1-cortex-m/keywords_m4.pte"))?.len() as u32;
+    println!(
+        "bytes for {TARGET}; rodata without the programs ({program} and {keywords}), the images ({images}) and the features"
+    );
     println!("{:<28} {:>8} {:>8} {:>8} {:>8} {:>8}", "", "text", "rodata", "sum", "data", "bss");
     let runtime = show("runtime without operators", "size", program)?;
     show("digits", "digits", program + images)?;
-    println!("\nmemory of the digits firmware, in bytes");
-    for line in run_digits()?.lines().filter_map(|line| line.strip_prefix("memory ")) {
-        println!("{line}");
+    show("keywords", "keywords", keywords + FEATURES)?;
+    for binary in ["digits", "keywords"] {
+        println!("\nmemory of the {binary} firmware, in bytes");
+        for line in run_firmware(binary)?.lines().filter_map(|line| line.strip_prefix("memory ")) {
+            println!("{line}");
+        }
     }
     if runtime > LIMIT {
         bail!("the runtime without operators takes {runtime} bytes of code and read-only data, the limit is {LIMIT}");
@@ -34,10 +43,10 @@ pub fn report() -> Result<()> {
     Ok(())
 }
 
-/// Output of the digits firmware in the emulator. Fails if a prediction is wrong.
-pub fn run_digits() -> Result<String> {
+/// Output of the firmware `digits` or `keywords` in the emulator. Fails if a prediction is wrong.
+pub fn run_firmware(binary: &str) -> Result<String> {
     build()?;
-    output(command("cargo", &["run", "--quiet", "--release", "--bin", "digits"]).current_dir(example()))
+    output(command("cargo", &["run", "--quiet", "--release", "--bin", binary]).current_dir(example()))
 }
 
 fn example() -> PathBuf {

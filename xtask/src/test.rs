@@ -245,7 +245,7 @@ fn embedded() -> Result<()> {
     cargo(&["check", "--quiet", "-p", "rushlight", "--no-default-features", "--target", "thumbv6m-none-eabi"])?;
     cargo(&["check", "--quiet", "-p", "rushlight-cpu-payload", "--target", "thumbv7em-none-eabihf"])?;
     size::report()?;
-    let printed = size::run_digits()?;
+    let printed = size::run_firmware("digits")?;
     let path = root().join("target/firmware.txt");
     std::fs::create_dir_all(root().join("target"))?;
     std::fs::write(&path, printed)?;

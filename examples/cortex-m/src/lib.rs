@@ -56,7 +56,12 @@ pub fn print_float(value: f32) {
     let thousandths = (value.abs() * 1000.0) as u32;
     print_unsigned(thousandths / 1000);
     let fraction = thousandths % 1000;
-    print_bytes(&[b'.', b'0' + (fraction / 100) as u8, b'0' + (fraction / 10 % 10) as u8, b'0' + (fraction % 10) as u8]);
+    print_bytes(&[
+        b'.',
+        b'0' + (fraction / 100) as u8,
+        b'0' + (fraction / 10 % 10) as u8,
+        b'0' + (fraction % 10) as u8,
+    ]);
 }
 
 /// Prints the bits of the value in hexadecimal.
