@@ -204,7 +204,7 @@ pub(super) fn operands<'a>(cx: &'a KernelContext<'_>, layout: Layout) -> Result<
     Ok(Operands { input, x: int8(&x, 0)?, weight: int8(&weight, 1)?, weight_sizes })
 }
 
-/// What convolutions do with their sums, and the zero point of their input.
+/// The parameters that all convolutions have besides their shapes.
 pub(super) struct Layer<'a> {
     pub(super) bias: Option<&'a [i32]>,
     pub(super) scales: Scales<'a>,
