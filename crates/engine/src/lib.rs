@@ -80,8 +80,12 @@
 //!   register of weights; f32 sums stay in the order of K (`Simd::multiply_f32`, `multiply_int8`). `sdot` and `smull` take signed
 //!   bytes: 128 is subtracted from the left side, and 128 times the column sums is part of the initial accumulators. With I8MM, a
 //!   panel that many rows read is rearranged for `usmmla`. Without DotProd, pairs of products are added in i16, where two of -128
-//!   and -128 do not fit: weights of -128 take a slower loop. Groups of 4- and 8-bit weights are multiplied unsigned, and the
-//!   weights' bias times the sum of the row is subtracted (`arch/neon_int8.rs`, `arch/neon_groupwise.rs`).
+//!   and -128 do not fit: weights of -128 take a slower loop. Few rows multiply groups of 4- and 8-bit weights unsigned, and the
+//!   weights' bias times the sum of the row is subtracted. Many rows multiply groups that are unpacked to signed bytes, once for each
+//!   panel (`arch/group_rows.rs`). Depthwise convolutions interleave the rows of a column to quads, 16 channels at a time
+//!   (`arch/depthwise_rows.rs`). LLVM reorders long blocks of code until their operands do not fit in registers:
+//!   `neon_instructions::in_order` and `opaque` keep the order (`arch/neon_int8.rs`, `neon_groupwise.rs`, `neon_depthwise.rs`).
+//!   The instructions of kernels are counted in an emulator, against `xtask/src/counts/kernels.txt`.
 //! - **Weight-only quantization has one layout** (`pack/quantized.rs`): integers of 4, 6 or 8 bits in groups of rows, with zero
 //!   points or minima. Scales are f32, f16, or a byte times an f16 unit that 256 rows share, as in llama.cpp's K types.
 //!   Where 16-bit dot products are faster than f32 (`Simd::HAS_I16_DOT`), rows are rounded to 16-bit integers with one scale for

@@ -13,12 +13,16 @@ pub(crate) mod amx;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+mod depthwise_rows;
 mod dispatch;
+mod group_rows;
 mod interleaved;
 mod isa;
 pub(crate) mod math;
 #[cfg(target_arch = "aarch64")]
 mod neon;
+#[cfg(target_arch = "aarch64")]
+mod neon_depthwise;
 #[cfg(target_arch = "aarch64")]
 mod neon_groupwise;
 #[cfg(target_arch = "aarch64")]
@@ -36,13 +40,16 @@ mod wasm;
 mod x128;
 
 use crate::float16::{from_bf16, from_f16, to_bf16};
+pub(crate) use depthwise_rows::{DepthwiseEpilogue, DepthwiseMemory, DepthwiseRows, DepthwiseShape};
 pub(crate) use dispatch::Dispatch;
+pub(crate) use group_rows::{GroupMemory, PackedGroup};
 pub(crate) use interleaved::{Interleaved, VectorFn};
 pub use isa::Isa;
 pub(crate) use scalar::Scalar;
 #[cfg(feature = "wide-scalar")]
 pub(crate) use scalar::WideScalar;
-pub(crate) use tiles::{Int8DepthwiseOperands, Int8Operands, Int8PanelSums, Int8Taps};
+pub(crate) use tiles::{INT8_DEPTHWISE_PIXELS, Int8Operands, Int8PanelSums};
+use tiles::{Int8DepthwiseOperands, Int8Taps, UnpackedGroup};
 pub(crate) use typed::{Bf16Pairs, I4Sums, I8Quads, I16Pairs, I32, U8Quads};
 
 /// Number of f32 lanes of a vector, and of columns of a panel of packed weights.
@@ -171,6 +178,9 @@ pub(crate) trait Simd: Arithmetic + Send + Sync + 'static {
 
     /// True if [`dot_group`](Self::dot_group) exists.
     const MULTIPLIES_GROUPS: bool = false;
+
+    /// Rows of the largest tile of [`multiply_groups`](Self::multiply_groups); 0 if it does not exist.
+    const GROUP_ROWS: usize = 0;
 
     /// True if [`store_u8x4`](Self::store_u8x4) is faster than four calls of [`store_u8`](Self::store_u8).
     const PACKS_U8_TOGETHER: bool = true;
@@ -508,26 +518,33 @@ pub(crate) trait Simd: Arithmetic + Send + Sync + 'static {
         Int8PanelSums { sums, may_have_minimum: true }
     }
 
-    /// Arranges the packed weights of an int8 depthwise kernel, `[K][ceil(K / 4)][16][4]`, by taps, and returns the column
-    /// sums; `None` if a weight may be -128. Only with [`HAS_INT8_DEPTHWISE`](Self::HAS_INT8_DEPTHWISE).
+    /// Arranges the packed weights of 16 channels of an int8 depthwise kernel. `weights` are the first of each four channels;
+    /// those of the next tap are 64 bytes later, `[K][ceil(K / 4)]`. Returns what is added to the initial accumulators; `None` if
+    /// [`depthwise_int8`](Self::depthwise_int8) does not multiply by such weights. `K` is 3 or 5, and `STEP` 1 or 2. Only with
+    /// [`HAS_INT8_DEPTHWISE`](Self::HAS_INT8_DEPTHWISE).
     ///
     /// # Safety
     /// The weights are readable.
     #[inline(always)]
-    unsafe fn int8_taps<const K: usize>(self, _: *const i8, _: &mut Int8Taps<K>) -> Option<I32<Self>> {
+    unsafe fn int8_taps<const K: usize, const STEP: usize>(
+        self,
+        _weights: [*const i8; 4],
+        _: &mut Int8Taps,
+    ) -> Option<I32<Self>> {
         None
     }
 
-    /// Accumulates the products of the elements less 128 of `N` pixels of an int8 depthwise convolution, `STEP` columns apart.
-    /// Only with [`HAS_INT8_DEPTHWISE`](Self::HAS_INT8_DEPTHWISE).
+    /// Accumulates the products of a tile of an int8 depthwise convolution whose pixels are `STEP` columns apart. Only with
+    /// [`HAS_INT8_DEPTHWISE`](Self::HAS_INT8_DEPTHWISE).
     ///
     /// # Safety
-    /// `lanes` bytes are readable in each row and each column inside the input, and 16 bytes of padding.
+    /// 16 bytes are readable in each row and each column, and all rows have the same stride. With `IS_EDGE`, this holds for
+    /// columns inside the input, each row has its own stride, and 16 bytes of padding are readable.
     #[inline(always)]
-    unsafe fn depthwise_int8<const N: usize, const K: usize, const STEP: usize>(
+    unsafe fn depthwise_int8<const K: usize, const STEP: usize, const IS_EDGE: bool>(
         self,
         _: &Int8DepthwiseOperands<'_, K>,
-        _: &mut [[I32<Self>; 1]; N],
+        _: &mut [[I32<Self>; 1]; INT8_DEPTHWISE_PIXELS],
     ) {
     }
 
@@ -740,13 +757,21 @@ pub(crate) trait Simd: Arithmetic + Send + Sync + 'static {
         unsafe { self.store_as_u8(to, n, clamp.round(self, v)) };
     }
 
-    /// Stores `table[x]` for the bytes `x` that [`store_u8`](Self::store_u8) would store; the table has 256 entries. Only with
-    /// [`LOOKS_UP_ACTIVATIONS`](Self::LOOKS_UP_ACTIVATIONS).
+    /// Stores `table[x]` for the bytes `x` that [`store_u8`](Self::store_u8) would store at each address; the table has 256
+    /// entries. Only with [`LOOKS_UP_ACTIVATIONS`](Self::LOOKS_UP_ACTIVATIONS).
     ///
     /// # Safety
-    /// `n` bytes are writable at `to`.
+    /// `n` bytes are writable at each address.
     #[inline(always)]
-    unsafe fn store_lookup(self, _to: *mut u8, _n: usize, _: Self::V, _: U8Clamp, _table: &[u8]) {}
+    unsafe fn store_lookup<const R: usize>(
+        self,
+        _to: [*mut u8; R],
+        _n: usize,
+        _: [Self::V; R],
+        _: U8Clamp,
+        _table: &[u8],
+    ) {
+    }
 
     /// Rounds the first `n` f32 lanes (at most 16) to u8, ties to even, and stores them. Lanes must be at most 255;
     /// negative lanes and NaN become unspecified bytes.
@@ -786,6 +811,44 @@ pub(crate) trait Simd: Arithmetic + Send + Sync + 'static {
     ) -> [I32<Self>; R] {
         [self.splat_i32(0); R]
     }
+
+    /// Unpacks a group of 16 columns of a [`GroupwiseMatrix`](crate::pack::GroupwiseMatrix). `zeros` are subtracted from 4-bit
+    /// weights, which have the same bias. Only with [`GROUP_ROWS`](Self::GROUP_ROWS).
+    ///
+    /// # Safety
+    /// 256 bytes of 4-bit weights are readable, or 512 of 8-bit ones.
+    #[inline(always)]
+    unsafe fn unpack_group(
+        self,
+        _weights: *const u8,
+        _is_four_bits: bool,
+        _zeros: [u8; LANES],
+        _scales: Self::V,
+        _: &mut UnpackedGroup,
+    ) {
+    }
+
+    /// Multiplies `R` rows, which are `stride` bytes apart, by groups, and adds the scaled sums of each group to `totals`. These are
+    /// `[R][16]` floats, or 32 if `R` is 1, in the order of the instruction set. Only with [`GROUP_ROWS`](Self::GROUP_ROWS).
+    ///
+    /// # Safety
+    /// 32 bytes are readable in each row for each group, and the totals are readable and writable.
+    #[inline(always)]
+    unsafe fn multiply_groups<const R: usize>(
+        self,
+        _left: *const u8,
+        _stride: usize,
+        _: &[UnpackedGroup],
+        _totals: *mut f32,
+    ) {
+    }
+
+    /// Arranges the totals of [`multiply_groups`](Self::multiply_groups) as `[R][16]`.
+    ///
+    /// # Safety
+    /// As for `multiply_groups`.
+    #[inline(always)]
+    unsafe fn arrange_totals<const R: usize>(self, _totals: *mut f32) {}
 
     /// Loads a vector from a slice, zero-filled if it has fewer than 16 elements.
     #[inline(always)]

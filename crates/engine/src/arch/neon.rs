@@ -2,12 +2,14 @@
 
 use core::arch::aarch64::*;
 
-use super::neon_groupwise;
 use super::neon_instructions::{sdot, usdot};
 use super::neon_int8::{self, DOTPROD, I8MM, PLAIN};
-use super::tiles::{Int8DepthwiseOperands, Int8Operands, Int8PanelSums, Int8Taps};
+use super::tiles::{
+    INT8_DEPTHWISE_PIXELS, Int8DepthwiseOperands, Int8Operands, Int8PanelSums, Int8Taps, UnpackedGroup,
+};
 use super::x128::{each_register, nibbles_register_wise, register_wise, transpose8_register_wise};
 use super::{Arithmetic, I8Quads, I32, Kernel, LANES, MANTISSA, SQRT_HALF, Simd, U8Clamp, U8Quads};
+use super::{neon_depthwise, neon_groupwise};
 
 /// Token for Advanced SIMD, part of every 64-bit Arm target with floating point. `EXTENSION` says which further
 /// instructions its code may use: [`PLAIN`], [`DOTPROD`] or [`I8MM`].
@@ -310,6 +312,11 @@ impl<const EXTENSION: u8> Simd for Neon<EXTENSION> {
     const LOOKS_UP_ACTIVATIONS: bool = true;
     const PAIRS_INT8_COLUMNS: bool = EXTENSION == I8MM;
     const MULTIPLIES_GROUPS: bool = true;
+    const GROUP_ROWS: usize = match EXTENSION {
+        I8MM => 6,
+        DOTPROD => 4,
+        _ => 0,
+    };
     const PACKS_U8_TOGETHER: bool = false;
 
     #[inline(always)]
@@ -405,26 +412,30 @@ impl<const EXTENSION: u8> Simd for Neon<EXTENSION> {
     }
 
     #[inline(always)]
-    unsafe fn int8_taps<const K: usize>(self, weights: *const i8, to: &mut Int8Taps<K>) -> Option<I32<Self>> {
-        // SAFETY: the caller guarantees the weights.
-        let sums = unsafe { neon_int8::taps(weights, to) }?;
+    unsafe fn int8_taps<const K: usize, const STEP: usize>(
+        self,
+        weights: [*const i8; 4],
+        to: &mut Int8Taps,
+    ) -> Option<I32<Self>> {
+        // SAFETY: the caller guarantees the weights; code with an extension comes from `vectorize_int8`.
+        let sums = unsafe { neon_depthwise::taps::<EXTENSION, K, STEP>(weights, to) }?;
         Some(I32(each_register!(|i| vreinterpretq_f32_s32(sums[i]))))
     }
 
     #[inline(always)]
-    unsafe fn depthwise_int8<const N: usize, const K: usize, const STEP: usize>(
+    unsafe fn depthwise_int8<const K: usize, const STEP: usize, const IS_EDGE: bool>(
         self,
         operands: &Int8DepthwiseOperands<'_, K>,
-        accumulators: &mut [[I32<Self>; 1]; N],
+        accumulators: &mut [[I32<Self>; 1]; INT8_DEPTHWISE_PIXELS],
     ) {
         // SAFETY: as for `vectorize`.
-        let mut sums = [unsafe { [vdupq_n_s32(0); 4] }; N];
-        for n in 0..N {
+        let mut sums = [unsafe { [vdupq_n_s32(0); 4] }; INT8_DEPTHWISE_PIXELS];
+        for n in 0..INT8_DEPTHWISE_PIXELS {
             sums[n] = each_register!(|i| vreinterpretq_s32_f32(accumulators[n][0].0[i]));
         }
-        // SAFETY: the caller guarantees the operands.
-        unsafe { neon_int8::depthwise::<N, K, STEP>(operands, &mut sums) };
-        for n in 0..N {
+        // SAFETY: the caller guarantees the operands; code with an extension comes from `vectorize_int8`.
+        unsafe { neon_depthwise::multiply::<EXTENSION, K, STEP, IS_EDGE>(operands, &mut sums) };
+        for n in 0..INT8_DEPTHWISE_PIXELS {
             accumulators[n][0] = I32(each_register!(|i| vreinterpretq_f32_s32(sums[n][i])));
         }
     }
@@ -488,6 +499,44 @@ impl<const EXTENSION: u8> Simd for Neon<EXTENSION> {
     }
 
     #[inline(always)]
+    unsafe fn unpack_group(
+        self,
+        weights: *const u8,
+        is_four_bits: bool,
+        zeros: [u8; LANES],
+        scales: Self::V,
+        to: &mut UnpackedGroup,
+    ) {
+        // SAFETY: the caller guarantees the weights; code with an extension comes from `vectorize_int8`.
+        unsafe { neon_groupwise::unpack::<EXTENSION>(weights, is_four_bits, &zeros, scales, to) };
+    }
+
+    #[inline(always)]
+    unsafe fn multiply_groups<const R: usize>(
+        self,
+        left: *const u8,
+        stride: usize,
+        groups: &[UnpackedGroup],
+        totals: *mut f32,
+    ) {
+        if const { EXTENSION == I8MM } {
+            // SAFETY: the caller guarantees the rows and totals; code with an extension comes from `vectorize_int8`.
+            unsafe { neon_groupwise::multiply_by_matrix::<R>(left, stride, groups, totals) };
+        } else if const { EXTENSION == DOTPROD } {
+            // SAFETY: likewise.
+            unsafe { neon_groupwise::multiply_by_element::<R>(left, stride, groups, totals) };
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn arrange_totals<const R: usize>(self, totals: *mut f32) {
+        if const { EXTENSION == I8MM } {
+            // SAFETY: the caller guarantees the totals.
+            unsafe { neon_groupwise::arrange_totals::<R>(totals) };
+        }
+    }
+
+    #[inline(always)]
     unsafe fn load_f16(self, from: *const u16) -> Self::V {
         each_register!(|i| widen_f16(vld1_u16(from.wrapping_add(4 * i))))
     }
@@ -501,14 +550,27 @@ impl<const EXTENSION: u8> Simd for Neon<EXTENSION> {
     }
 
     #[inline(always)]
-    unsafe fn store_lookup(self, to: *mut u8, n: usize, v: Self::V, clamp: U8Clamp, table: &[u8]) {
+    unsafe fn store_lookup<const R: usize>(
+        self,
+        to: [*mut u8; R],
+        n: usize,
+        v: [Self::V; R],
+        clamp: U8Clamp,
+        table: &[u8],
+    ) {
         let Some(table) = table.first_chunk() else { return };
         // SAFETY: as for `vectorize`.
-        let bytes = unsafe { neon_int8::to_u8(v, clamp.zero, clamp.min, clamp.max) };
+        let mut bytes = [unsafe { vdupq_n_u8(0) }; R];
+        for r in 0..R {
+            // SAFETY: likewise.
+            bytes[r] = unsafe { neon_int8::to_u8(v[r], clamp.zero, clamp.min, clamp.max) };
+        }
         // SAFETY: likewise.
         let bytes = unsafe { neon_int8::lookup(table, bytes) };
-        // SAFETY: the caller guarantees `n` bytes.
-        unsafe { store_bytes(to, n, bytes) };
+        for r in 0..R {
+            // SAFETY: the caller guarantees `n` bytes.
+            unsafe { store_bytes(to[r], n, bytes[r]) };
+        }
     }
 
     #[inline(always)]

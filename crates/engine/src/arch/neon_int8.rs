@@ -6,7 +6,7 @@ use core::arch::aarch64::*;
 
 use super::LANES;
 use super::neon_instructions::{neon, sdot_by_element, sudot_by_element, usmmla};
-use super::tiles::{Int8DepthwiseOperands, Int8Operands, Int8Taps};
+use super::tiles::Int8Operands;
 
 /// No extension of [`Neon`](super::neon::Neon).
 pub(crate) const PLAIN: u8 = 0;
@@ -77,13 +77,22 @@ unsafe fn multiply_by_element<const EXTENSION: u8, const N: usize>(tile: &Int8Op
             quad!(3, x);
             at += 16;
         }
-        while at < bytes {
+        if at + 8 <= bytes {
             let mut x = [neon!(vdupq_n_u8(0)); N];
             for r in 0..N {
-                x[r] = neon!(signed::<EXTENSION>(load_quad(left[r].wrapping_add(at))));
+                let eight = neon!(vcombine_u8(vld1_u8(left[r].wrapping_add(at)), vdup_n_u8(0)));
+                x[r] = neon!(signed::<EXTENSION>(eight));
             }
             quad!(0, x);
-            at += 4;
+            quad!(1, x);
+            at += 8;
+        }
+        if at < bytes {
+            let mut x = [neon!(vdupq_n_u8(0)); N];
+            for r in 0..N {
+                x[r] = neon!(signed::<EXTENSION>(load_quad(left[r], at)));
+            }
+            quad!(0, x);
         }
     }
 }
@@ -134,8 +143,8 @@ unsafe fn multiply_by_matrix<const N: usize>(tile: &Int8Operands, sums: &mut [Su
         if at < bytes {
             let mut x = [neon!(vdupq_n_u8(0)); N];
             for pair in 0..pairs {
-                let first = neon!(vget_low_u8(load_quad(left[2 * pair].wrapping_add(at))));
-                let other = neon!(vget_low_u8(load_quad(left[second(pair)].wrapping_add(at))));
+                let first = neon!(vget_low_u8(load_quad(left[2 * pair], at)));
+                let other = neon!(vget_low_u8(load_quad(left[second(pair)], at)));
                 x[pair] = neon!(vcombine_u8(first, other));
             }
             step!(x);
@@ -188,20 +197,30 @@ pub(super) unsafe fn pair_columns(tile: &Int8Operands, mut to: *mut i8) {
 /// Bytes of the left side as the dot product of the extension takes them.
 #[target_feature(enable = "neon")]
 #[inline]
-fn signed<const EXTENSION: u8>(x: uint8x16_t) -> uint8x16_t {
+pub(super) fn signed<const EXTENSION: u8>(x: uint8x16_t) -> uint8x16_t {
     if const { left_offset(EXTENSION) == 0 } { x } else { veorq_u8(x, vdupq_n_u8(128)) }
 }
 
-/// Loads four bytes to the first lane and zeroes the others.
+/// Loads the four bytes at an offset to the first lane and zeroes the others.
 ///
 /// # Safety
 /// Four bytes are readable, at any address.
 #[target_feature(enable = "neon")]
 #[inline]
-unsafe fn load_quad(from: *const u8) -> uint8x16_t {
-    // SAFETY: the caller guarantees four bytes.
-    let quad = unsafe { from.cast::<u32>().read_unaligned() };
-    vreinterpretq_u8_u32(vsetq_lane_u32::<0>(quad, vdupq_n_u32(0)))
+unsafe fn load_quad(from: *const u8, at: usize) -> uint8x16_t {
+    let quad;
+    // SAFETY: the caller guarantees four bytes, which the instruction reads. Through an integer register, operations on the quad would
+    // be more.
+    unsafe {
+        core::arch::asm!(
+            "ldr {quad:s}, [{from}, {at}]",
+            quad = lateout(vreg) quad,
+            from = in(reg) from,
+            at = in(reg) at,
+            options(pure, readonly, nostack, preserves_flags)
+        );
+    }
+    quad
 }
 
 /// Accumulates the products of a tile without an extension: the products of two elements of K in i16, then pairs of those in
@@ -317,135 +336,6 @@ pub(super) unsafe fn panel_sums<const EXTENSION: u8>(mut weights: *const i8, qua
     (sums, const { EXTENSION != DOTPROD } && neon!(vminvq_s8(minimum)) == i8::MIN)
 }
 
-/// Arranges the packed weights of a depthwise kernel by taps and returns the column sums; `None` if a weight may be -128.
-///
-/// # Safety
-/// As for [`Simd::int8_taps`](super::Simd::int8_taps).
-#[inline(always)]
-pub(super) unsafe fn taps<const K: usize>(weights: *const i8, to: &mut Int8Taps<K>) -> Option<Sums> {
-    let groups = const { K.div_ceil(4) };
-    let mut minimum = neon!(vdupq_n_s8(0));
-    // Up to 25 weights fit in an i16.
-    const { assert!(K <= 5) };
-    let mut sums = [neon!(vdupq_n_s16(0)); 2];
-    for w in 0..K {
-        for group in 0..groups {
-            let rows = neon!(vld4q_s8(weights.wrapping_add((w * groups + group) * 4 * LANES)));
-            let rows = [rows.0, rows.1, rows.2, rows.3];
-            for h in 0..if K - 4 * group < 4 { K - 4 * group } else { 4 } {
-                let row = rows[h];
-                minimum = neon!(vminq_s8(minimum, row));
-                sums = neon!([vaddw_s8(sums[0], vget_low_s8(row)), vaddw_high_s8(sums[1], row)]);
-                neon!(vst1q_s8(to[w][4 * group + h].as_mut_ptr(), row));
-            }
-        }
-    }
-    if neon!(vminvq_s8(minimum)) == i8::MIN {
-        return None;
-    }
-    let [low, high] = sums;
-    Some(neon!([
-        vmovl_s16(vget_low_s16(low)),
-        vmovl_high_s16(low),
-        vmovl_s16(vget_low_s16(high)),
-        vmovl_high_s16(high)
-    ]))
-}
-
-/// Accumulates the products of `N` pixels of a depthwise convolution, `STEP` columns apart, in pairs of rows. No weight is -128.
-///
-/// # Safety
-/// As for [`Simd::depthwise_int8`](super::Simd::depthwise_int8).
-#[inline(always)]
-pub(super) unsafe fn depthwise<const N: usize, const K: usize, const STEP: usize>(
-    operands: &Int8DepthwiseOperands<'_, K>,
-    sums: &mut [Sums; N],
-) {
-    if operands.lanes == LANES && operands.strides == [operands.strides[0]; K] {
-        neon!(depthwise_columns::<N, K, STEP, true>(operands, sums));
-    } else {
-        neon!(depthwise_columns::<N, K, STEP, false>(operands, sums));
-    }
-}
-
-/// Computes [`depthwise`], for 16 channels and rows with the same stride if `WHOLE`.
-///
-/// # Safety
-/// As for [`depthwise`].
-#[inline(always)]
-unsafe fn depthwise_columns<const N: usize, const K: usize, const STEP: usize, const WHOLE: bool>(
-    operands: &Int8DepthwiseOperands<'_, K>,
-    sums: &mut [Sums; N],
-) {
-    let &Int8DepthwiseOperands { mut from, strides, first, in_w, pad, lanes, taps } = operands;
-    let pad = neon!(load_signed(pad, LANES));
-    // Each column is a copy of the code, because the accumulators must be indexed by constants.
-    macro_rules! columns {
-        ($($column:literal)*) => {$(
-            if $column < const { (N - 1) * STEP + K } {
-                let mut x = [pad; K];
-                if first.wrapping_add($column) < in_w {
-                    for h in 0..K {
-                        x[h] = if const { WHOLE } {
-                            neon!(load_signed(from[h].wrapping_add(strides[0].wrapping_mul($column)), LANES))
-                        } else {
-                            neon!(load_signed(from[h], lanes))
-                        };
-                    }
-                }
-                if const { !WHOLE } {
-                    for h in 0..K {
-                        from[h] = from[h].wrapping_add(strides[h]);
-                    }
-                }
-                for n in 0..N {
-                    if n * STEP <= $column && $column < n * STEP + K {
-                        neon!(multiply_column(&x, &taps[$column - n * STEP], &mut sums[n]));
-                    }
-                }
-            }
-        )*};
-    }
-    const { assert!((N - 1) * STEP + K <= 11) };
-    columns!(0 1 2 3 4 5 6 7 8 9 10);
-}
-
-/// Accumulates the products of a column, in pairs of rows.
-///
-/// # Safety
-/// The target has Advanced SIMD.
-#[inline(always)]
-unsafe fn multiply_column<const K: usize>(x: &[int8x16_t; K], taps: &[[i8; LANES]; K], sums: &mut Sums) {
-    for pair in 0..const { K.div_ceil(2) } {
-        let right = neon!(vld1q_s8(taps[2 * pair].as_ptr()));
-        let mut low = neon!(vmull_s8(vget_low_s8(x[2 * pair]), vget_low_s8(right)));
-        let mut high = neon!(vmull_high_s8(x[2 * pair], right));
-        if 2 * pair + 1 < K {
-            let right = neon!(vld1q_s8(taps[2 * pair + 1].as_ptr()));
-            low = neon!(vmlal_s8(low, vget_low_s8(x[2 * pair + 1]), vget_low_s8(right)));
-            high = neon!(vmlal_high_s8(high, x[2 * pair + 1], right));
-        }
-        *sums = neon!([
-            vaddw_s16(sums[0], vget_low_s16(low)),
-            vaddw_high_s16(sums[1], low),
-            vaddw_s16(sums[2], vget_low_s16(high)),
-            vaddw_high_s16(sums[3], high)
-        ]);
-    }
-}
-
-/// Loads the first `n` bytes (at most 16) less 128.
-///
-/// # Safety
-/// `n` bytes are readable.
-#[target_feature(enable = "neon")]
-#[inline]
-unsafe fn load_signed(from: *const u8, n: usize) -> int8x16_t {
-    // SAFETY: the caller guarantees `n` bytes.
-    let bytes = unsafe { load_bytes(from, n) };
-    vreinterpretq_s8_u8(signed::<PLAIN>(bytes))
-}
-
 /// Loads the first `n` bytes (at most 16) and zeroes the others.
 ///
 /// # Safety
@@ -481,22 +371,24 @@ pub(super) unsafe fn load_bytes(from: *const u8, n: usize) -> uint8x16_t {
 /// # Safety
 /// The target has Advanced SIMD.
 #[inline(always)]
-pub(super) unsafe fn lookup(table: &[u8; 256], at: uint8x16_t) -> uint8x16_t {
-    let part = |part: usize| {
-        let from = table.as_ptr().wrapping_add(64 * part);
-        let v: [uint8x16_t; 4] = [
+pub(super) unsafe fn lookup<const R: usize>(table: &[u8; 256], at: [uint8x16_t; R]) -> [uint8x16_t; R] {
+    let mut bytes = at;
+    for i in 0..4 {
+        let from = table.as_ptr().wrapping_add(64 * i);
+        let part = uint8x16x4_t(
             neon!(vld1q_u8(from)),
             neon!(vld1q_u8(from.wrapping_add(16))),
             neon!(vld1q_u8(from.wrapping_add(32))),
             neon!(vld1q_u8(from.wrapping_add(48))),
-        ];
-        uint8x16x4_t(v[0], v[1], v[2], v[3])
-    };
-    // An index beyond a part is out of range in `tbx`, which leaves the byte.
-    let mut bytes = neon!(vqtbl4q_u8(part(0), at));
-    for i in 1..4 {
-        let within = neon!(vsubq_u8(at, vdupq_n_u8(64 * i as u8)));
-        bytes = neon!(vqtbx4q_u8(bytes, part(i), within));
+        );
+        for r in 0..R {
+            // An index beyond a part is out of range in `tbx`, which leaves the byte.
+            bytes[r] = if i == 0 {
+                neon!(vqtbl4q_u8(part, at[r]))
+            } else {
+                neon!(vqtbx4q_u8(bytes[r], part, vsubq_u8(at[r], vdupq_n_u8(64 * i as u8))))
+            };
+        }
     }
     bytes
 }

@@ -34,10 +34,23 @@ pub(crate) struct Int8PanelSums<S: Simd> {
     pub(crate) may_have_minimum: bool,
 }
 
-/// Weights of an int8 depthwise kernel, `[kernel_w][kernel_h][16]`.
-pub(crate) type Int8Taps<const K: usize> = [[[i8; LANES]; K]; K];
+/// A group of 32 rows of 16 columns of quantized weights, unpacked by [`Simd::unpack_group`] in the order of the instruction set.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+pub(crate) struct UnpackedGroup {
+    pub(crate) weights: [[i8; 4 * LANES]; 8],
+    pub(crate) scales: [f32; 2 * LANES],
+    /// Initial accumulators.
+    pub(crate) offsets: [i32; LANES],
+}
 
-/// Operands of adjacent pixels of an int8 depthwise convolution with a `K` x `K` kernel.
+/// Adjacent pixels of a tile of [`Simd::depthwise_int8`].
+pub(crate) const INT8_DEPTHWISE_PIXELS: usize = 4;
+
+/// Weights of 16 channels of an int8 depthwise kernel in the order of the instruction set, see [`Simd::int8_taps`].
+pub(crate) type Int8Taps = [[i8; 4 * LANES]; 7];
+
+/// Operands of adjacent pixels of an int8 depthwise convolution with a `K` x `K` kernel: 16 channels.
 #[cfg_attr(not(target_arch = "aarch64"), expect(dead_code, reason = "only Advanced SIMD reads them"))]
 pub(crate) struct Int8DepthwiseOperands<'a, const K: usize> {
     /// The bytes of the first column in each row, and the bytes to those of the next column.
@@ -48,9 +61,7 @@ pub(crate) struct Int8DepthwiseOperands<'a, const K: usize> {
     pub(crate) in_w: usize,
     /// 16 bytes that columns outside of the input have.
     pub(crate) pad: *const u8,
-    /// Number of channels, at most 16.
-    pub(crate) lanes: usize,
-    pub(crate) taps: &'a Int8Taps<K>,
+    pub(crate) taps: &'a Int8Taps,
 }
 
 impl Int8Operands {

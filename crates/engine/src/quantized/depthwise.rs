@@ -7,7 +7,10 @@
 use core::mem::MaybeUninit;
 use core::ops::Range;
 
-use crate::arch::{Aligned, I8Quads, I32, Int8DepthwiseOperands, Kernel, LANES, Simd};
+use crate::arch::{
+    Aligned, DepthwiseEpilogue, DepthwiseMemory, DepthwiseRows, DepthwiseShape, I8Quads, I32, INT8_DEPTHWISE_PIXELS,
+    Kernel, LANES, Simd,
+};
 use crate::error::{Error, at_least};
 use crate::pack::depthwise2d_i8_len;
 use crate::task_memory::{AnyBytes, TaskMemory};
@@ -24,9 +27,6 @@ const MAX_KERNEL_ROWS: usize = 32;
 
 /// Maximum output pixels that are accumulated before the epilogue.
 const MAX_PIXELS: usize = 64;
-
-/// Output pixels of a tile that multiplies tap by tap.
-const TAP_PIXELS: usize = 4;
 
 /// Maximum columns of quads that are made together: with the accumulators they fit in L1.
 const MAX_COLUMNS: usize = 192;
@@ -71,7 +71,7 @@ pub fn depthwise2d_u8(
     let work = out_w * conv.in_c * kernel_h * kernel_w;
     engine.parallel_for(conv.batch * out_h, MIN_TASK_OPS.div_ceil(work), |out_rows| {
         let mut memory = TaskMemory::take();
-        engine.dispatch.run_int8(DepthwiseU8Task { depthwise: &depthwise, out_rows, buffers: memory.get() });
+        engine.dispatch.run_int8(DepthwiseU8Task { depthwise: &depthwise, out_rows, memory: memory.get() });
     });
     Ok(())
 }
@@ -104,11 +104,60 @@ struct DepthwiseU8<'a> {
 // SAFETY: tasks write disjoint rows of `out`, which `depthwise2d_u8` borrows exclusively.
 unsafe impl Sync for DepthwiseU8<'_> {}
 
+impl DepthwiseU8<'_> {
+    fn shape(&self) -> DepthwiseShape {
+        let &Self { conv, out_h, out_w, .. } = self;
+        let &Conv2d { in_c, in_h, in_w, in_stride, kernel, stride, dilation, padding, .. } = conv;
+        let (input, output) = ([in_h, in_w], [out_h, out_w]);
+        let padding = padding.map(|[before, _]| before);
+        DepthwiseShape { channels: in_c, input, output, in_stride, kernel, stride, dilation, padding }
+    }
+}
+
+impl DepthwiseEpilogue for DepthwiseU8<'_> {
+    #[inline(always)]
+    fn offsets<S: Simd>(&self, s: S, channel: usize) -> I32<S> {
+        let n = (self.conv.in_c - channel).min(LANES);
+        // SAFETY: there is an offset for each channel.
+        let offsets = unsafe { s.load_partial_i32(self.epilogue.offsets.wrapping_add(channel), n) };
+        // SAFETY: a convolution has one zero for all rows.
+        unsafe { self.epilogue.start(s, offsets, 0) }
+    }
+
+    #[inline(always)]
+    fn finish<S: Simd>(&self, s: S, tile: &[[I32<S>; 1]; INT8_DEPTHWISE_PIXELS], pixel: usize, channel: usize) {
+        let (row, column, columns, out_stride) = (pixel, channel, LANES, self.conv.out_stride);
+        let registers = RegisterTile { sums: tile, row, column, columns, out_stride };
+        // SAFETY: all sizes were checked, and tasks have their own rows.
+        if unsafe { registers.run_on(s, &self.epilogue, self.out) } {
+            return;
+        }
+        let mut copy = [MaybeUninit::<Aligned>::uninit(); INT8_DEPTHWISE_PIXELS];
+        for n in 0..INT8_DEPTHWISE_PIXELS {
+            // SAFETY: there is room for a vector.
+            unsafe { s.store_i32(copy[n].as_mut_ptr().cast(), tile[n][0]) };
+        }
+        let finish = ApplyQuantEpilogue::<i32> {
+            epilogue: &self.epilogue,
+            sums: copy.as_ptr().cast(),
+            panels: 1,
+            rows: INT8_DEPTHWISE_PIXELS,
+            row,
+            column,
+            columns,
+            out: self.out,
+            out_stride,
+        };
+        // SAFETY: all sizes were checked, and tasks have their own rows.
+        unsafe { finish.run_on(s) };
+    }
+}
+
 /// One task: a range of output rows.
 struct DepthwiseU8Task<'a> {
     depthwise: &'a DepthwiseU8<'a>,
     out_rows: Range<usize>,
-    buffers: &'a mut Buffers,
+    memory: &'a mut Memory,
 }
 
 impl Kernel for DepthwiseU8Task<'_> {
@@ -116,18 +165,22 @@ impl Kernel for DepthwiseU8Task<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let depthwise = self.depthwise;
-        let conv = depthwise.conv;
+        let Self { depthwise, out_rows, memory: Memory { buffers, channels } } = self;
+        let &DepthwiseU8 { conv, zero, input, weights, out_h, .. } = depthwise;
+        let (shape, rows) = (depthwise.shape(), out_rows.clone());
+        if (DepthwiseRows { shape, zero, input, weights, rows, epilogue: depthwise }).run(s, channels) {
+            return;
+        }
         let [kernel_h, kernel_w] = conv.kernel;
-        let pad = [depthwise.zero; LANES];
+        let pad = [zero; LANES];
         let groups = kernel_h.div_ceil(4);
-        for out_row in self.out_rows {
-            let (image, y) = (out_row / depthwise.out_h, out_row % depthwise.out_h);
+        for out_row in out_rows {
+            let (image, y) = (out_row / out_h, out_row % out_h);
             let mut input_rows = InputRows { starts: [const { MaybeUninit::uninit() }; MAX_KERNEL_ROWS], pad };
             for (tap, input_rows) in input_rows.starts.iter_mut().enumerate().take(kernel_h) {
                 let y = (y * conv.stride[0] + tap * conv.dilation[0]).wrapping_sub(conv.padding[0][0]);
                 let pixel = (image * conv.in_h).wrapping_add(y).wrapping_mul(conv.in_w);
-                let at = depthwise.input.as_ptr().wrapping_add(pixel.wrapping_mul(conv.in_stride));
+                let at = input.as_ptr().wrapping_add(pixel.wrapping_mul(conv.in_stride));
                 input_rows.write((y < conv.in_h).then_some(at));
             }
             for channel in (0..conv.in_c).step_by(LANES) {
@@ -135,12 +188,12 @@ impl Kernel for DepthwiseU8Task<'_> {
                 let row = ChannelRow {
                     depthwise,
                     input_rows: &input_rows,
-                    weights: depthwise.weights.as_ptr().wrapping_add(first),
+                    weights: weights.as_ptr().wrapping_add(first),
                     out_row,
                     channel,
                     lanes: (conv.in_c - channel).min(LANES),
                 };
-                s.vectorize(AllPixels { row: &row, buffers: &mut *self.buffers });
+                s.vectorize(AllPixels { row: &row, buffers: &mut *buffers });
             }
         }
     }
@@ -169,13 +222,19 @@ struct ChannelRow<'a> {
 type VectorBuffer<const N: usize> = [MaybeUninit<Aligned>; N];
 
 /// Memory of a task.
+struct Memory {
+    buffers: Buffers,
+    channels: DepthwiseMemory,
+}
+
+/// Memory for channels that are computed by quads.
 struct Buffers {
     sums: VectorBuffer<MAX_PIXELS>,
     quads: VectorBuffer<MAX_COLUMNS>,
 }
 
-// SAFETY: arrays without a value of their own, of vectors of 64 bytes.
-unsafe impl AnyBytes for Buffers {}
+// SAFETY: arrays without a value of their own, of vectors of 64 bytes, and `AnyBytes`.
+unsafe impl AnyBytes for Memory {}
 
 /// Computes all pixels of a [`ChannelRow`].
 struct AllPixels<'a> {
@@ -191,11 +250,7 @@ impl Kernel for AllPixels<'_> {
         let Self { row, buffers: Buffers { sums, quads } } = self;
         let DepthwiseU8 { conv, out_w, reach, chunk, .. } = *row.depthwise;
         let ([kernel_h, _], [_, step]) = (conv.kernel, conv.stride);
-        let epilogue = &row.depthwise.epilogue;
-        // SAFETY: there is an offset for each channel.
-        let offset = unsafe { s.load_partial_i32(epilogue.offsets.wrapping_add(row.channel), row.lanes) };
-        // SAFETY: a convolution has one zero for all rows.
-        let offset = unsafe { epilogue.start(s, offset, 0) };
+        let offset = row.depthwise.offsets(s, row.channel);
         for start in (0..out_w).step_by(chunk) {
             let pixels = chunk.min(out_w - start);
             let first = (start * step).wrapping_sub(conv.padding[1][0]);
@@ -319,15 +374,6 @@ impl SmallKernel<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S, offset: I32<S>, sums: &mut VectorBuffer<MAX_PIXELS>) -> bool {
         let conv = self.row.depthwise.conv;
-        if const { S::HAS_INT8_DEPTHWISE } && conv.dilation[1] == 1 && self.pixels >= TAP_PIXELS {
-            match (conv.kernel, conv.stride[1]) {
-                ([3, 3], 1) => return self.tap_tiles::<S, 3, 1>(s, offset, sums),
-                ([3, 3], 2) => return self.tap_tiles::<S, 3, 2>(s, offset, sums),
-                ([5, 5], 1) => return self.tap_tiles::<S, 5, 1>(s, offset, sums),
-                ([5, 5], 2) => return self.tap_tiles::<S, 5, 2>(s, offset, sums),
-                _ => {}
-            }
-        }
         if conv.stride[1] != 1 || conv.dilation[1] != 1 {
             return false;
         }
@@ -340,54 +386,6 @@ impl SmallKernel<'_> {
                 self.tiles::<S, 4, 3, false>(s, offset, sums);
             }
             _ => return false,
-        }
-        true
-    }
-
-    /// Computes [`TAP_PIXELS`] pixels at a time, `STEP` columns apart, tap by tap; returns false if a weight may be -128. The
-    /// last tile overlaps the one before and recomputes its pixels.
-    #[inline(always)]
-    fn tap_tiles<S: Simd, const K: usize, const STEP: usize>(
-        self,
-        s: S,
-        offset: I32<S>,
-        sums: &mut VectorBuffer<MAX_PIXELS>,
-    ) -> bool {
-        let row = self.row;
-        let DepthwiseU8 { conv, out_w, ref epilogue, out, .. } = *row.depthwise;
-        let mut taps = [[[0; LANES]; K]; K];
-        // SAFETY: `depthwise2d_u8` has checked the weights' size.
-        let Some(column_sums) = (unsafe { s.int8_taps(row.weights, &mut taps) }) else { return false };
-        let offset = s.add_i32(offset, s.mul_i32(column_sums, 128));
-        let (starts, strides) = self.rows::<K>();
-        let mut are_stored = true;
-        for x in (0..self.pixels).step_by(TAP_PIXELS) {
-            let x = x.min(self.pixels - TAP_PIXELS);
-            let first = self.first.wrapping_add(x * STEP);
-            let mut from = starts;
-            for i in 0..K {
-                from[i] = from[i].wrapping_add(first.wrapping_mul(strides[i]));
-            }
-            let pad = row.input_rows.pad.as_ptr();
-            let operands =
-                Int8DepthwiseOperands { from, strides, first, in_w: conv.in_w, pad, lanes: row.lanes, taps: &taps };
-            let mut tile = [[offset]; TAP_PIXELS];
-            // SAFETY: `depthwise2d_u8` has checked the input's size; padding has 16 bytes.
-            unsafe { s.depthwise_int8::<TAP_PIXELS, K, STEP>(&operands, &mut tile) };
-            let (first_row, column, columns) = (row.out_row * out_w + self.start + x, row.channel, row.lanes);
-            let registers = RegisterTile { sums: &tile, row: first_row, column, columns, out_stride: conv.out_stride };
-            // SAFETY: all sizes were checked, and tasks have their own rows.
-            if unsafe { registers.run_on(s, epilogue, out) } {
-                continue;
-            }
-            are_stored = false;
-            for n in 0..TAP_PIXELS {
-                // SAFETY: there is room for a vector.
-                unsafe { s.store_i32(sums[x + n].as_mut_ptr().cast(), tile[n][0]) };
-            }
-        }
-        if !are_stored {
-            row.finish(s, sums, self.start, self.pixels);
         }
         true
     }

@@ -311,6 +311,11 @@ impl QuantEpilogueArgs {
         s.mul_i32(offsets, (zero as i32).wrapping_neg())
     }
 
+    /// True if [`start`](Self::start) returns the offsets of the columns for all rows.
+    pub(super) fn starts_alike(&self) -> bool {
+        self.row_zero_points.is_null()
+    }
+
     /// The same for output rows counted from a pixel, `step` pixels apart.
     pub(super) fn at_pixel(&self, pixel: usize, step: usize) -> Self {
         let residual = self.residual.wrapping_add(pixel * self.residual_stride);
@@ -474,7 +479,7 @@ impl<A: Accumulator> ApplyQuantEpilogue<'_, A> {
         for row in 0..self.rows {
             let value = stage.convert(s, self.sum(s, row, panel), self.row + row, 0);
             // SAFETY: `run_on` requires the output.
-            unsafe { s.store_lookup(self.address(out, row, panel), columns, value, index, &self.epilogue.table) };
+            unsafe { s.store_lookup([self.address(out, row, panel)], columns, [value], index, &self.epilogue.table) };
         }
         1
     }
@@ -584,6 +589,20 @@ impl<S: Simd> ToOutputUnits<S> for ScaleHardSwish<S> {
     }
 }
 
+/// Evaluates code for each row of a tile, in which the row is a constant: LLVM does not unroll long loops, and accumulators must be
+/// indexed by constants.
+macro_rules! each_row {
+    ($n:ident, |$row:ident| $code:block) => {
+        each_row!(@ $n, $row, $code, 0 1 2 3 4 5 6 7 8 9 10 11 12 13)
+    };
+    (@ $n:ident, $row:ident, $code:block, $($number:literal)*) => {$(
+        if const { $number < $n } {
+            let $row: usize = $number;
+            $code
+        }
+    )*};
+}
+
 /// Accumulators of `N` rows and `P` panels in registers.
 pub(super) struct RegisterTile<'a, S: Simd, const N: usize, const P: usize> {
     pub(super) sums: &'a [[I32<S>; P]; N],
@@ -605,28 +624,19 @@ impl<S: Simd, const N: usize, const P: usize> RegisterTile<'_, S, N, P> {
     }
 
     /// Stores the u8 results directly from registers if the epilogue only scales and clamps; returns false otherwise.
-    /// The loops of other epilogues are not unrolled and would force the accumulators into memory from the start.
+    /// The loops of other epilogues are not unrolled and would force the accumulators into memory from the start. Where tiles are
+    /// small, the other fast paths are unrolled, too.
     ///
     /// # Safety
     /// As for [`ApplyQuantEpilogue::run_on`].
     #[inline(always)]
     pub(super) unsafe fn run_on(self, s: S, epilogue: &QuantEpilogueArgs, out: OutPtr) -> bool {
-        let (Some(FastPath::Scale { inverse, to }), OutPtr::Bytes(out)) = (epilogue.fast_path, out) else {
-            return false;
-        };
-        let Self { sums, row, column, columns, out_stride } = self;
+        let (Some(path), OutPtr::Bytes(out)) = (epilogue.fast_path, out) else { return false };
         if const { !S::PACKS_U8_TOGETHER } {
-            let stage = ScaleOnly::new(s, epilogue, column, columns, inverse);
-            for r in 0..N {
-                for p in 0..P {
-                    let value = stage.convert(s, s.i32_to_f32(sums[r][p]), row + r, p);
-                    let at = out.wrapping_add((row + r) * out_stride + column + p * LANES);
-                    // SAFETY: the caller guarantees the output.
-                    unsafe { s.store_u8(at, (columns - p * LANES).min(LANES), value, to) };
-                }
-            }
-            return true;
+            return self.run_fast_path(s, epilogue, path, out);
         }
+        let FastPath::Scale { inverse, to } = path else { return false };
+        let Self { sums, row, column, out_stride, .. } = self;
         let stage = ScaleOnly::new(s, epilogue, column, P * LANES, inverse);
         // Four vectors at a time; the last rows overlap the ones before and are recomputed.
         let rows = const { 4 / P };
@@ -643,6 +653,76 @@ impl<S: Simd, const N: usize, const P: usize> RegisterTile<'_, S, N, P> {
             unsafe { s.store_u8x4(addresses, v, to) };
         }
         true
+    }
+
+    /// Stores the u8 results of a tile of one panel, if this fast path exists for registers.
+    #[inline(always)]
+    fn run_fast_path(self, s: S, epilogue: &QuantEpilogueArgs, path: FastPath, out: *mut u8) -> bool {
+        debug_assert!(P == 1, "a panel");
+        if self.columns == LANES {
+            self.run_fast_path_of::<true>(s, epilogue, path, out)
+        } else {
+            self.run_fast_path_of::<false>(s, epilogue, path, out)
+        }
+    }
+
+    /// Does so for 16 columns if `WHOLE`.
+    #[inline(always)]
+    fn run_fast_path_of<const WHOLE: bool>(
+        self,
+        s: S,
+        epilogue: &QuantEpilogueArgs,
+        path: FastPath,
+        out: *mut u8,
+    ) -> bool {
+        let (column, columns) = (self.column, if const { WHOLE } { LANES } else { self.columns });
+        // No closures: they are not always inlined into the `target_feature` function.
+        match path {
+            FastPath::Scale { inverse, to } => {
+                let stage = ScaleOnly::new(s, epilogue, column, columns, inverse);
+                self.store_rows(s, &stage, to, columns, out);
+            }
+            FastPath::AddResidual { inner, factor, other, shift, to } => {
+                let scaled = ScaleOnly::new(s, epilogue, column, columns, inner.inverse);
+                let (factor, other, shift) = (s.splat(factor), s.splat(other), s.splat(shift));
+                let (residual, residual_stride) = (epilogue.residual.wrapping_add(column), epilogue.residual_stride);
+                let n = columns;
+                let stage = ScaleAddResidual { scaled, inner, factor, residual, residual_stride, n, other, shift };
+                self.store_rows(s, &stage, to, columns, out);
+            }
+            FastPath::HardSwish { inner, index, .. } if const { S::LOOKS_UP_ACTIVATIONS } => {
+                let stage = ScaleOnly::new(s, epilogue, column, columns, inner.inverse);
+                let (values, addresses) = self.convert_rows(s, &stage, out);
+                // SAFETY: the caller of `run_on` guarantees the output.
+                unsafe { s.store_lookup(addresses, columns, values, index, &epilogue.table) };
+            }
+            FastPath::HardSwish { .. } => return false,
+        }
+        true
+    }
+
+    /// Rounds and stores the values of all rows.
+    #[inline(always)]
+    fn store_rows(&self, s: S, stage: &impl ToOutputUnits<S>, to: U8Clamp, columns: usize, out: *mut u8) {
+        let (values, addresses) = self.convert_rows(s, stage, out);
+        each_row!(N, |r| {
+            // SAFETY: the caller of `run_on` guarantees the output.
+            unsafe { s.store_u8(addresses[r], columns, values[r], to) };
+        });
+    }
+
+    /// Returns the values of all rows of the first panel, and their addresses.
+    #[inline(always)]
+    fn convert_rows(&self, s: S, stage: &impl ToOutputUnits<S>, out: *mut u8) -> ([S::V; N], [*mut u8; N]) {
+        let first = out.wrapping_add(self.row * self.out_stride + self.column);
+        let (mut values, mut addresses) = ([s.splat(0.0); N], [first; N]);
+        each_row!(N, |r| {
+            values[r] = stage.convert(s, s.i32_to_f32(self.sums[r][0]), self.row + r, 0);
+            if r > 0 {
+                addresses[r] = addresses[r - 1].wrapping_add(self.out_stride);
+            }
+        });
+        (values, addresses)
     }
 }
 

@@ -5,11 +5,12 @@
 use core::mem::MaybeUninit;
 
 use crate::Engine;
-use crate::arch::{Aligned, Kernel, LANES, Simd};
+use crate::arch::{Aligned, GroupMemory, Kernel, LANES, PackedGroup, Simd};
 use crate::epilogue::Activation;
 use crate::error::{Error, at_least, size};
 use crate::pack::{GROUP_SIZE, GroupwiseMatrix};
 use crate::partition::{OutputBlock, OutputPartition};
+use crate::task_memory::TaskMemory;
 
 use super::RowQparams;
 use super::epilogue::{ApplyQuantEpilogue, OutPtr, QuantEpilogueArgs};
@@ -33,6 +34,9 @@ pub(super) const NIBBLE_ROWS: usize = 4;
 
 /// Rows of the largest tile, which has two panels.
 const MAX_MR: usize = 6;
+
+/// Rows from which on it saves time to unpack the weights once, where the instruction set multiplies unpacked groups.
+const MIN_UNPACKED_ROWS: usize = 8;
 
 /// Computes `c = epilogue(a b)` with `a` dense `[m, k]`, `b` packed by
 /// [`pack::groupwise_into`](crate::pack::groupwise_into) and `c` dense.
@@ -85,6 +89,27 @@ pub(super) struct GroupwiseGemm<'a> {
 // SAFETY: tasks write disjoint parts of `c`, which `gemm_u8_groupwise` borrows exclusively.
 unsafe impl Sync for GroupwiseGemm<'_> {}
 
+impl GroupwiseGemm<'_> {
+    /// Applies the epilogue to the totals of the rows of a panel, from the first row on and as many, `[rows][16]`.
+    #[inline(always)]
+    pub(super) fn finish<S: Simd>(&self, s: S, sums: *const f32, [row, rows]: [usize; 2], panel: usize) {
+        let (n, column) = (self.matrix.n, panel * LANES);
+        let apply = ApplyQuantEpilogue::<f32> {
+            epilogue: &self.epilogue,
+            sums,
+            panels: 1,
+            rows,
+            row,
+            column,
+            columns: (n - column).min(LANES),
+            out: OutPtr::Floats(self.c),
+            out_stride: n,
+        };
+        // SAFETY: `gemm_u8_groupwise` has checked the sizes, and only this task accesses these rows and columns.
+        unsafe { apply.run_on(s) };
+    }
+}
+
 /// One task.
 pub(super) struct GroupwiseTask<'a> {
     pub(super) gemm: &'a GroupwiseGemm<'a>,
@@ -96,6 +121,9 @@ impl Kernel for GroupwiseTask<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
+        if multiply_rows(s, self.gemm, &self.block) {
+            return;
+        }
         let GroupwiseMatrix { is_four_bits, has_zeros, .. } = self.gemm.matrix;
         match (is_four_bits, has_zeros) {
             (true, true) => self.tiles::<S, FOUR_WITH_ZEROS>(s),
@@ -150,6 +178,69 @@ impl GroupwiseTask<'_> {
             panel += if is_pair { 2 } else { 1 };
         }
     }
+}
+
+/// Computes a block of the output if the instruction set multiplies unpacked groups like these, and there are enough rows; returns
+/// false otherwise.
+#[inline(always)]
+fn multiply_rows<S: Simd>(s: S, gemm: &GroupwiseGemm<'_>, block: &OutputBlock) -> bool {
+    let GroupwiseMatrix { is_four_bits, has_zeros, .. } = gemm.matrix;
+    let is_possible = block.m_inner.len() >= MIN_UNPACKED_ROWS && (is_four_bits || !has_zeros);
+    if const { S::GROUP_ROWS > 0 } && is_possible {
+        let mut memory = TaskMemory::take();
+        for panel in block.panels.clone() {
+            for row in block.m_inner.clone().step_by(GroupMemory::ROWS) {
+                let rows = (block.m_inner.end - row).min(GroupMemory::ROWS);
+                s.vectorize(UnpackedRows { gemm, panel, row, rows, memory: memory.get() });
+            }
+        }
+        return true;
+    }
+    false
+}
+
+/// Rows of a panel, which is unpacked.
+struct UnpackedRows<'a> {
+    gemm: &'a GroupwiseGemm<'a>,
+    panel: usize,
+    row: usize,
+    rows: usize,
+    memory: &'a mut GroupMemory,
+}
+
+impl Kernel for UnpackedRows<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Self { gemm, panel, row, rows, memory } = self;
+        let k = gemm.matrix.k;
+        let groups = k / GROUP_SIZE;
+        memory.clear(s, rows);
+        for first in (0..groups).step_by(GroupMemory::GROUPS) {
+            let count = (groups - first).min(GroupMemory::GROUPS);
+            for at in 0..count {
+                memory.unpack(s, at, &packed_group(gemm, panel, first + at));
+            }
+            memory.multiply(s, &gemm.a[row * k + first * GROUP_SIZE..], k, rows, count);
+        }
+        gemm.finish(s, memory.totals(s, rows), [row, rows], panel);
+    }
+}
+
+/// Returns a group of a panel.
+#[inline(always)]
+fn packed_group<'a>(gemm: &GroupwiseGemm<'a>, panel: usize, group: usize) -> PackedGroup<'a> {
+    let GroupwiseGemm { packed, matrix, .. } = *gemm;
+    let GroupwiseMatrix { n, k, is_four_bits, has_zeros, has_half_scales } = matrix;
+    let mut zeros = [8; LANES];
+    if has_zeros {
+        let at = n.div_ceil(LANES) * matrix.panel_bytes() + (panel * (k / GROUP_SIZE) + group) * LANES;
+        zeros.copy_from_slice(&packed[at..at + LANES]);
+    }
+    let (scales, weights) = matrix.group(group);
+    let panel = &packed[panel * matrix.panel_bytes()..];
+    PackedGroup { weights: &panel[weights..], is_four_bits, scales: &panel[scales..], has_half_scales, zeros }
 }
 
 /// A microkernel of `R` rows and `P` panels.
@@ -292,20 +383,7 @@ impl<const R: usize, const P: usize, const KIND: u8> Kernel for GroupwiseTile<'_
             }
         }
         for (p, sums) in copy.iter().enumerate() {
-            let column = (self.panel + p * self.apart) * LANES;
-            let apply = ApplyQuantEpilogue::<f32> {
-                epilogue: &self.gemm.epilogue,
-                sums: sums.as_ptr().cast(),
-                panels: 1,
-                rows: R,
-                row: self.row,
-                column,
-                columns: (n - column).min(LANES),
-                out: OutPtr::Floats(self.gemm.c),
-                out_stride: n,
-            };
-            // SAFETY: `gemm_u8_groupwise` has checked the sizes, and only this task accesses these rows and columns.
-            unsafe { apply.run_on(s) };
+            self.gemm.finish(s, sums.as_ptr().cast(), [self.row, R], self.panel + p * self.apart);
         }
     }
 }

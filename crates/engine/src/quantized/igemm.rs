@@ -189,7 +189,7 @@ impl<R: U8LhsRows> Kernel for U8IgemmTask<'_, R> {
 struct U8TileStack<'a> {
     operands: Int8Operands,
     /// Offsets of the columns of each panel, and what is added to the initial accumulators that they determine; the latter only
-    /// with [`Simd::INT8_LEFT_OFFSET`].
+    /// with [`Simd::INT8_LEFT_OFFSET`]. It is part of the offsets if all rows start with these.
     offsets: *const [MaybeUninit<Aligned>; 2],
     /// Memory for a panel whose columns are paired.
     paired: *mut [MaybeUninit<i8>],
@@ -261,13 +261,16 @@ impl U8TileStack<'_> {
             let n = (self.columns - p * LANES).min(LANES);
             let from = self.epilogue.offsets.wrapping_add(self.column + p * LANES);
             // SAFETY: there is an offset for each column.
-            let offsets = unsafe { s.load_partial_i32(from, n) };
+            let mut offsets = unsafe { s.load_partial_i32(from, n) };
             if const { S::INT8_LEFT_OFFSET != 0 } {
                 // SAFETY: `U8Igemm::run` requires the weights of all panels.
                 let sums = unsafe { s.int8_panel_sums(weights.wrapping_add(p * weights_stride), taps * quads) };
                 let Int8PanelSums { sums, may_have_minimum } = sums;
                 self.operands.may_have_minimum |= may_have_minimum;
                 let subtracted = s.mul_i32(sums, S::INT8_LEFT_OFFSET);
+                if self.epilogue.starts_alike() {
+                    offsets = s.add_i32(offsets, subtracted);
+                }
                 // SAFETY: there is room for a vector.
                 unsafe { s.store_i32(to[p][1].as_mut_ptr().cast(), subtracted) };
             }
@@ -310,7 +313,7 @@ impl<const N: usize, const P: usize> U8Microkernel<'_, N, P> {
                 // SAFETY: there is a zero for each row.
                 sums[r][p] = unsafe { epilogue.start(s, offset, tile.row + r) };
             }
-            if const { S::INT8_LEFT_OFFSET != 0 } {
+            if const { S::INT8_LEFT_OFFSET != 0 } && !epilogue.starts_alike() {
                 // SAFETY: the offsets of all panels were loaded.
                 let subtracted = unsafe { s.load_i32(offsets.wrapping_add(LANES)) };
                 for r in 0..N {

@@ -366,6 +366,11 @@ fn depthwise2d_u8_matches_reference() {
         Conv2d { padding: [[2, 2], [2, 2]], ..basic([7, 15, 16], [5, 5]) },
         Conv2d { padding: [[2, 2], [2, 2]], ..basic([7, 7, 27], [5, 5]) },
         Conv2d { padding: [[2, 2], [2, 2]], stride: [2, 2], ..basic([14, 14, 5], [5, 5]) },
+        Conv2d { padding: [[2, 2], [2, 2]], stride: [2, 2], ..basic([13, 14, 36], [5, 5]) },
+        Conv2d { padding: [[1, 2], [2, 1]], ..basic([9, 16, 28], [5, 5]) },
+        Conv2d { padding: [[2, 1], [1, 1]], dilation: [2, 1], ..basic([8, 6, 20], [3, 3]) },
+        // More channels than are arranged at a time.
+        Conv2d { padding: [[1, 1], [1, 1]], ..basic([4, 4, 1044], [3, 3]) },
         Conv2d { padding: [[3, 3], [0, 6]], dilation: [2, 3], ..basic([11, 12, 17], [4, 2]) },
         Conv2d { padding: [[4, 4], [4, 4]], ..basic([6, 7, 3], [9, 9]) },
     ];
