@@ -7,6 +7,7 @@ mod budgets;
 mod c;
 mod check;
 mod command;
+mod counts;
 mod dist;
 mod fuzz;
 mod header;
@@ -42,7 +43,7 @@ usage: cargo xtask <chore>
   test quick     what one runs before each commit: format, fences, clippy, unit tests, operator cases, the corpus
   test [stage]   every test, in stages: check, rust, embedded, hostile, c, python, book, models,
                  aarch64, wasm, js, jvm;
-                 models-whole, tokenizers-whole, ray, zoo (hours), aarch64-whole, js-whole and jvm-whole only by their names
+                 models-whole, tokenizers-whole, ray, zoo (hours), aarch64-counts, aarch64-whole, js-whole and jvm-whole only by their names
   sanitize [what]
                  with a nightly compiler: runtime, its tests in Miri; engine, its tests under the address sanitizer; python,
                  the extension's tests under it, beside torch (all by default)

@@ -13,6 +13,8 @@ use crate::dist;
 const SYSTEM: &[(&str, &str)] = &[
     ("qemu-system-arm", "qemu-system-arm"),
     ("qemu-aarch64-static", "qemu-user-static"),
+    // The same that loads plugins.
+    ("qemu-aarch64", "qemu-user"),
     ("aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu"),
     ("cmake", "cmake"),
     ("pkg-config", "pkg-config"),

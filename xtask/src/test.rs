@@ -11,6 +11,7 @@ use crate::budgets;
 use crate::c;
 use crate::check;
 use crate::command::{PORTABLE_TILES, cargo, checked, command, exists, output, root, run, target_folder};
+use crate::counts;
 use crate::jvm;
 use crate::npm;
 use crate::setup::{self, book_python, ray_python, tokenizers_python, venv_python};
@@ -25,7 +26,7 @@ pub const ROUNDS: &[Round] = &[
     Round {
         steps: &[Step::new("check", check::all).within(300), Step::new("rust", rust).within(660)],
         beside: &[
-            Step::new("aarch64", aarch64).within(500),
+            Step::new("aarch64", aarch64).within(580),
             Step::new("wasm", wasm).within(140),
             Step::new("tools", tools).within(30),
         ],
@@ -63,6 +64,7 @@ const LONG_STAGES: &[Step] = &[
     Step::new("zoo", zoo),
     Step::new("random-programs", random_programs),
     Step::new("xnnpack-tests", xnnpack_tests),
+    Step::new("aarch64-counts", counts::check),
     Step::new("aarch64-whole", aarch64_whole),
     Step::new("wasm-whole", wasm_whole),
     Step::new("js-whole", js_whole),
@@ -556,11 +558,12 @@ const NOT_EMULATED: &[&str] = &[
 const ARCH_DEPENDENT: &[&str] =
     &["rushlight-engine", "rushlight-format", "rushlight-runtime", "rushlight-cpu-payload", "rushlight-cpu-run"];
 
-/// Their tests again, for aarch64.
+/// Their tests again, for aarch64, and the instructions of kernels.
 fn aarch64() -> Result<()> {
     let mut test = command("cargo", &["test", "--profile", "checked", "--quiet"]);
     test.args(ARCH_DEPENDENT.iter().flat_map(|name| ["-p", name]));
-    on_aarch64(test, EMULATED_MUTATIONS)
+    on_aarch64(test, EMULATED_MUTATIONS)?;
+    counts::check()
 }
 
 /// All Rust tests again, for aarch64.
