@@ -238,8 +238,17 @@ def test_an_llm_of_a_folder_is_compiled_once(tmp_path):
     shutil.copy(DECODER / "model.gguf", tmp_path / "model.gguf")
     shutil.copy(DECODER / "tokenizer.json", tmp_path / "tokenizer.json")
     assert answer(rushlight.llm.LLM(tmp_path / "model.gguf", **of)) == expected
-    with pytest.raises(TypeError, match="max_context_len is an option of compiling a folder"):
-        rushlight.llm.LLM(tmp_path / "compiled.pte", max_context_len=32)
+    with pytest.raises(TypeError, match="max_seq_len is an option of compiling a folder"):
+        rushlight.llm.LLM(tmp_path / "compiled.pte", max_context_len=32, max_seq_len=8)
+    # The context of a program is shortened when it is loaded.
+    file = tmp_path / "compiled.pte"
+    for source in (file, file.read_bytes()):
+        short = rushlight.llm.LLM(source, DECODER, max_context_len=16)
+        assert short.max_context_len == 16
+        assert short.generate([3, 4], temperature=0, ignore_eos=True).usage.completion_tokens == 15
+    for positions, problem in ((0, "1 to"), (10**6, "larger --max-context-len"), (-1, "an int from 0"), ("a", "an int from 0")):
+        with pytest.raises(ValueError, match=problem):
+            rushlight.llm.LLM(file, max_context_len=positions)
     with pytest.raises(TypeError, match="did you mean 'max_context_len'"):
         rushlight.llm.LLM(DECODER, max_context_length=32)
     with pytest.raises(ValueError, match="quantize must be"):

@@ -609,7 +609,7 @@ def verifier(tmp_path_factory):
     return exported(tmp_path_factory.mktemp("verifier"), full_logits=True)
 
 
-def test_guessed_tokens_change_nothing(verifier, llm):
+def test_guessed_tokens_change_nothing(verifier, llm, tmp_path):
     target, draft = rushlight.llm.LLM(verifier, threads=1), rushlight.llm.LLM(verifier, threads=1)
     for options in ({"temperature": 0}, {"seed": 5, "temperature": 0.2}):
         options |= {"max_new_tokens": 60, "ignore_eos": True}
@@ -648,6 +648,14 @@ def test_guessed_tokens_change_nothing(verifier, llm):
             target.generate("abc", **options)
     with pytest.raises(TypeError, match="speculate"):
         target.generate("abc", speculate=3)
+    # As many tokens do not make a tokenizer of the same family.
+    vocabulary = json.loads((DECODER / "tokenizer.json").read_text())
+    known = vocabulary["model"]["vocab"]
+    vocabulary["model"]["vocab"] = {token: 4 + (id - 3) % 60 if id >= 4 else id for token, id in known.items()}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(vocabulary))
+    other = rushlight.llm.LLM(verifier, tmp_path, threads=1)
+    with pytest.raises(ValueError, match="another tokenizer"):
+        target.generate("abc", speculate=other)
 
 
 def test_samplers_are_those_of_the_command_line(llm):

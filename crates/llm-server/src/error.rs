@@ -68,7 +68,7 @@ impl Refusal {
     pub fn context_full(tokens: usize, capacity: usize) -> Self {
         let message = format!(
             "this model's maximum context length is {capacity} tokens, and the request has {tokens}: shorten it, or serve the model with \
-             a larger --max-context-len"
+             a larger --ctx"
         );
         Self { code: Some("context_length_exceeded"), ..Self::invalid(message) }
     }

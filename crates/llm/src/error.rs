@@ -43,6 +43,8 @@ pub enum Error {
     EmbeddingSize { expected: usize, dim: usize, elements: usize },
     /// More tokens than positions that are left.
     ContextFull { position: usize, tokens: usize, capacity: usize },
+    /// A context that is longer than the program's, or empty.
+    ContextLimit { expected: usize, got: usize },
     /// A session cannot go to a position that it has not reached.
     NotReached { position: usize, reached: usize },
     /// An earlier call of the session failed, so that its cache may be incomplete: `Session::reset` makes it usable again.
@@ -53,6 +55,8 @@ pub enum Error {
     NotSupported(&'static str),
     /// A draft model that does not have the tokens of the model.
     DraftVocabulary { expected: usize, got: usize },
+    /// A draft model with another tokenizer: `different` of `count` tokens have other texts.
+    DraftTokenizer { different: usize, count: usize },
     /// A draft model whose session cannot go back, as it has to after each wrong guess.
     DraftRewind,
     /// A draft of the caller's own failed.
@@ -174,8 +178,15 @@ impl Error {
                 Parts::new("the context is full")
                     .expected(format!("at most {left} more tokens, {position} of {capacity} positions are taken"))
                     .got(tokens)
-                    .help("begin anew, or compile with a larger --max-context-len")
+                    .help(
+                        "begin anew; or load the program with a larger context (`--ctx`, `max_context_len=` in Python), or compile \
+                         it with a larger --max-context-len",
+                    )
             }
+            Self::ContextLimit { expected, got } => Parts::new("the program does not have a context of this length")
+                .expected(format!("1 to {expected} positions, for which it was compiled"))
+                .got(got)
+                .help("choose a shorter context, or compile the model again with a larger --max-context-len"),
             Self::NotReached { position, reached } => {
                 Parts::new(format!("the session cannot go to position {position}"))
                     .expected(format!("at most {reached}, the tokens that it has"))
@@ -189,6 +200,10 @@ impl Error {
             Self::DraftVocabulary { expected, got } => Parts::new("the draft model has another vocabulary")
                 .expected(format!("{expected} tokens, as the model has"))
                 .got(got)
+                .help("use a smaller model of the same family"),
+            Self::DraftTokenizer { different, count } => Parts::new("the draft model has another tokenizer")
+                .expected("the tokens of the model")
+                .got(format!("{different} of {count} tokens differ"))
                 .help("use a smaller model of the same family"),
             Self::DraftRewind => Parts::new("the draft model cannot go back after a wrong guess")
                 .expected("a program that a backend runs, without a ring cache or a recurrent state")

@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::model::{Limits, Model};
 use crate::sampling::most_likely;
 use crate::session::Session;
+use crate::tokenizer::Tokenizer;
 
 /// A source of drafts that needs no draft model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,11 +101,15 @@ pub struct DraftModel {
 }
 
 impl DraftModel {
-    /// Makes drafts of at most `max_draft` tokens for the model `target`.
+    /// Makes drafts of at most `max_draft` tokens for the model `target`, whose tokenizer is `tokenizer`. Compares it with the
+    /// tokenizer that the program of `model` carries. A program without a tokenizer that can be read is not compared.
     ///
     /// # Errors
-    /// The errors of [`DraftSession::new`].
-    pub fn new(mut model: Model, target: &Model, max_draft: usize) -> Result<Self> {
+    /// The errors of [`DraftSession::new`] and [`Tokenizer::check_draft`].
+    pub fn new(mut model: Model, target: &Model, tokenizer: &Tokenizer, max_draft: usize) -> Result<Self> {
+        if let Ok(Some(draft)) = Tokenizer::of_program(model.program()) {
+            tokenizer.check_draft(&draft, target.limits().vocab_size)?;
+        }
         let session = DraftSession::new(&mut model, target.limits().vocab_size, max_draft)?;
         Ok(Self { model, session })
     }

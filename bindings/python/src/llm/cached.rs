@@ -33,7 +33,9 @@ pub fn cached_program(
         values.set(&name, option_value(&name, &value)?).map_err(|wrong| refused(&wrong))?;
     }
     if !is_language_model(&path) {
-        if let Some((name, _)) = options.iter().next().filter(|_| path.exists()) {
+        // The context of a program is limited when it is loaded.
+        let mut names = options.iter().map(|(name, _)| name.to_string()).filter(|name| name != "max_context_len");
+        if let Some(name) = names.next().filter(|_| path.exists()) {
             return Err(PyTypeError::new_err(format!(
                 "{name} is an option of compiling a folder or a .gguf file, and `{}` is neither",
                 path.display()

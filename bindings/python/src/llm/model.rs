@@ -25,7 +25,7 @@ pub struct LanguageModel {
 impl LanguageModel {
     /// Loads a model from the source of a module.
     #[new]
-    #[pyo3(signature = (source, data, threads, lower, cache, memory_limit, time_limit))]
+    #[pyo3(signature = (source, data, threads, lower, cache, memory_limit, time_limit, max_context_len))]
     #[expect(clippy::too_many_arguments, reason = "they are keyword arguments of `rushlight.load`")]
     fn new(
         py: Python<'_>,
@@ -36,9 +36,13 @@ impl LanguageModel {
         cache: Option<PathBuf>,
         memory_limit: Option<usize>,
         time_limit: Option<f64>,
+        max_context_len: Option<usize>,
     ) -> PyResult<Self> {
         let module = load(py, source, data, threads, lower, cache, memory_limit, time_limit)?;
-        let model = error::map(py, py.detach(|| Model::new(module)))?;
+        let mut model = error::map(py, py.detach(|| Model::new(module)))?;
+        if let Some(positions) = max_context_len {
+            error::map(py, model.limit_context(positions))?;
+        }
         let limits = model.limits().clone();
         Ok(Self { turns: Turns::new(model), limits })
     }

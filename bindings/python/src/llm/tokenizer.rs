@@ -81,6 +81,11 @@ impl Tokenizer {
         error::map(py, py.detach(|| self.inner.decode(&tokens.0, skip_special_tokens)))
     }
 
+    /// Raises ValueError if the tokenizer of a draft model has other tokens for a vocabulary of `count`.
+    fn check_draft(&self, py: Python<'_>, draft: Py<Self>, count: usize) -> PyResult<()> {
+        error::map(py, py.detach(|| self.inner.check_draft(&draft.get().inner, count)))
+    }
+
     fn id_to_token(&self, token: i64) -> Option<&str> {
         u32::try_from(token).ok().and_then(|token| self.inner.id_to_token(token))
     }

@@ -1,6 +1,6 @@
 //! Arguments of the commands that generate text: the model, its tokenizer, and sampling.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, value_parser};
 use rushlight::options::Options as _;
@@ -29,6 +29,9 @@ impl Lora {
     /// Loads a model, and adds the adapter to its sessions.
     pub fn load(&self, source: &Source, running: &Running) -> Result<Model, Failure> {
         let mut model = Model::new(source.program(running)?.load_to_run(running)?)?;
+        if let Some(positions) = source.context() {
+            model.limit_context(positions)?;
+        }
         if let Some(folder) = &self.lora {
             let adapter = Adapter::open(&model, folder, self.lora_scale)?;
             model.set_adapter(Some(adapter))?;
@@ -112,26 +115,6 @@ fn load_to_read(program: &arguments::Model) -> Result<Module, Failure> {
     program.load_with(|builder| Ok(builder.lower(Lower::Off).mode(LoadMode::Mmap)))
 }
 
-/// Checks that a draft model has the tokens of the model: those of another tokenizer would guess nothing right. A few tokens may
-/// differ, because models of one family have special tokens of their own.
-fn check_tokens(tokenizer: &Tokenizer, other: &Tokenizer, count: usize, draft: &Path) -> Result<(), Failure> {
-    /// Tokens of one family that may differ: one of this many.
-    const DIFFERENT: usize = 16;
-    let differs = |token: &u32| {
-        let [a, b] = [tokenizer, other].map(|tokenizer| tokenizer.token_bytes(*token).ok());
-        a.zip(b).is_some_and(|(a, b)| a != b)
-    };
-    let different = (0..u32::try_from(count).unwrap_or(u32::MAX)).filter(differs).count();
-    if different > count / DIFFERENT {
-        return Err(Failure::Arguments(format!(
-            "`--draft-model {}` has another tokenizer: {different} of {count} tokens differ\n  help      name a smaller model of \
-             the same family",
-            draft.display()
-        )));
-    }
-    Ok(())
-}
-
 /// The choice of tokens, and the end of the answer: an argument for each row of the table of [`GenerationOptions`].
 #[derive(Clone)]
 pub struct Options {
@@ -209,11 +192,8 @@ impl Options {
     ) -> Result<Option<Box<dyn Draft>>, Failure> {
         if let Some(path) = &self.draft_model {
             let program = files.source.draft(path, &files.running)?;
-            // A tokenizer that cannot be read is not needed otherwise.
-            let carried = Tokenizer::of_program(load_to_read(&program)?.program()).unwrap_or(None);
-            carried.map_or(Ok(()), |other| check_tokens(tokenizer, &other, model.limits().vocab_size, path))?;
             let draft = Model::new(program.load_to_run(&files.running)?)?;
-            return Ok(Some(Box::new(DraftModel::new(draft, model, self.values.draft_max())?)));
+            return Ok(Some(Box::new(DraftModel::new(draft, model, tokenizer, self.values.draft_max())?)));
         }
         Ok(generation.speculation.map(|speculation| Box::new(speculation) as Box<dyn Draft>))
     }

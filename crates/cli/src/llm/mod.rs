@@ -72,9 +72,12 @@ impl From<rushlight_llm::Error> for Failure {
             Error::NoTokens | Error::UnknownToken { .. } | Error::ContextFull { .. } | Error::Template(_) => {
                 Self::Input(error.to_string())
             }
-            Error::Option(_) | Error::DraftVocabulary { .. } | Error::DraftRewind | Error::NoTokenizer { .. } => {
-                Self::Arguments(error.to_string())
-            }
+            Error::Option(_)
+            | Error::ContextLimit { .. }
+            | Error::DraftVocabulary { .. }
+            | Error::DraftTokenizer { .. }
+            | Error::DraftRewind
+            | Error::NoTokenizer { .. } => Self::Arguments(error.to_string()),
             other => Self::Other(other.to_string()),
         }
     }

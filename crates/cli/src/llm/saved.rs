@@ -42,7 +42,7 @@ pub fn restore(path: &Path, model: &Model, session: &mut Session) -> Result<bool
     }
 }
 
-/// As [`restore`], for a cache: the session of another program or adapter is left alone, and said to be of no use.
+/// As [`restore`], for a cache: one of another program or adapter, or of a longer context, is left alone and said to be of no use.
 pub fn restore_cache(path: &Path, model: &Model, session: &mut Session) -> Result<(), Failure> {
     let Some(bytes) = read(path)? else { return Ok(()) };
     match session.restore(model, &bytes) {
@@ -50,6 +50,10 @@ pub fn restore_cache(path: &Path, model: &Model, session: &mut Session) -> Resul
         Err(Error::OtherProgram | Error::OtherAdapter) => {
             let path = path.display();
             output::note(&format!("`{path}` was written with another model or adapter, and is replaced"));
+            Ok(())
+        }
+        Err(Error::ContextFull { .. }) => {
+            output::note(&format!("`{}` is longer than the context, and is replaced", path.display()));
             Ok(())
         }
         Err(error) => Err(not_restored(path, &error)),

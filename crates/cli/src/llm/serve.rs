@@ -1,6 +1,7 @@
 //! `rushlight llm serve`.
 
 use std::collections::BTreeSet;
+use std::io::ErrorKind;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -102,8 +103,8 @@ impl Serve {
     pub fn run(self) -> Result<(), Failure> {
         if self.options.draft_model.is_some() {
             return Err(Failure::Arguments(
-                "`--draft-model` is not supported here: answers take turns in sessions of their own, and a draft model has one\n  help     \
-                 `--speculate lookup` guesses without a model"
+                "`--draft-model` is not supported here: answers take turns in sessions of their own, and a draft model has one\n  \
+                 help      use `--speculate lookup`, which guesses without a model"
                     .to_owned(),
             ));
         }
@@ -123,7 +124,8 @@ impl Serve {
         }
         if !self.lora_module.is_empty() && model.embedding_size().is_some() {
             return Err(Failure::Arguments(
-                "`--lora-module` is for models that generate; `--lora` gives one that embeds its adapter".to_owned(),
+                "`--lora-module` is for models that generate\n  help      give a model that embeds its adapter with `--lora`"
+                    .to_owned(),
             ));
         }
         let adapters =
@@ -158,12 +160,16 @@ impl Serve {
         if options.api_keys.is_empty() && options.cors_origins.contains(&Origin::Any) {
             output::warn("every web page in a browser of this machine may use the model, as there is no `--api-key`");
         }
-        let (name, summary) = (options.model_name.clone(), summary(&mut model, &options));
+        let is_limited = self.model.source.context().is_some();
+        let (name, summary) = (options.model_name.clone(), summary(&mut model, &options, is_limited));
         serve(model, tokenizer, options, |address| {
             output::to_stderr(&format!("`{name}` is served at http://{address}; Ctrl-C stops it\n{summary}"));
         })
         .map_err(|error| match error {
             Error::Model(error) => error.into(),
+            Error::Io { error: ref cause, .. } if cause.kind() == ErrorKind::AddrInUse => Failure::Other(format!(
+                "{error}\n  help      choose another port (`--port`), or 0 for a free one, or stop the program that uses it"
+            )),
             error => Failure::Other(error.to_string()),
         })
     }
@@ -177,12 +183,13 @@ fn address(host: &str, port: u16) -> Result<SocketAddr, Failure> {
     all.next().ok_or_else(|| unknown("the name has none".to_owned()))
 }
 
-/// The context of a model, and the memory of its sessions.
-fn summary(model: &mut Model, options: &Options) -> String {
+/// The context of a model, and the memory of its sessions. `is_limited` is true if the context may be shorter than the cache.
+fn summary(model: &mut Model, options: &Options, is_limited: bool) -> String {
     let sessions = options.max_sessions;
     let cache = model.module().session().map_or(0, |session| session.size() as u64);
     let memory = match cache {
         0 => String::new(),
+        cache if is_limited => format!(", each with a KV cache of at most {}", output::bytes(cache)),
         cache => format!(", each with a KV cache of {}", output::bytes(cache)),
     };
     let plural = if sessions == 1 { "" } else { "s" };

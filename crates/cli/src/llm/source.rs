@@ -74,13 +74,19 @@ impl Selection for Settings {
     }
 
     fn adjust(name: &str, arg: Arg) -> Arg {
-        let arg = crate::compile::Settings::adjust(name, arg).help_heading("Options for a FOLDER or FILE.gguf");
+        let arg = crate::compile::Settings::adjust(name, arg);
+        if name == "max_context_len" {
+            return arg.short('c').visible_aliases(["ctx", "ctx-size"]).help(
+                "Number of positions of the context: at most those that a .pte was compiled for; by default all of them, and for \
+                 a FOLDER or FILE.gguf those of the model, at most 2048",
+            );
+        }
+        let arg = arg.help_heading("Options for a FOLDER or FILE.gguf");
         match name {
             "quantize" => arg.value_parser(scheme_parser()).help(
                 "Quantize layers: activations are rounded at run time with int8-dynamic and 8da4w, and stay floats with int4 and \
                  int8-weight",
             ),
-            "max_context_len" => arg.short('c').visible_aliases(["ctx", "ctx-size"]),
             _ => arg,
         }
     }
@@ -107,7 +113,10 @@ impl Source {
         }
         let path = self.path();
         check_file(path)?;
-        if path.exists() && !is_language_model(path) && self.settings.options != CompilerOptions::default() {
+        // The context of a program is limited when it is loaded.
+        let mut compiling = self.settings.options.clone();
+        compiling.max_context_len = None;
+        if path.exists() && !is_language_model(path) && compiling != CompilerOptions::default() {
             return Err(Failure::Arguments(format!(
                 "`{}` is compiled already, and options of compiling change nothing\n  help      \
                  give them to `rushlight compile`, or name the folder or .gguf file that the program was compiled from",
@@ -116,6 +125,11 @@ impl Source {
         }
         let program = program(path, &self.settings.options, running)?;
         Ok(Model { model: self.program.get_or_init(|| program).clone(), opening })
+    }
+
+    /// The length of the context that was asked for.
+    pub fn context(&self) -> Option<usize> {
+        self.settings.options.max_context_len
     }
 
     /// The program of a smaller model that guesses tokens, with the options of this one.

@@ -111,9 +111,15 @@ fn published_models_are_compiled_once() {
     }
     let output = llm(&["run", "no-such", "hello", "--ctx", "80"], "");
     assert!(String::from_utf8_lossy(&output.stderr).contains("no-such") && output.status.code() == Some(3));
-    let output = llm(&["run", compiled.to_str().expect("a name"), "hello", "--ctx", "80"], "");
+    let compiled = compiled.to_str().expect("a name");
+    let output = llm(&["run", compiled, "hello", "--max-seq-len", "80"], "");
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("is compiled already"));
+    // The context of a program is shortened when it is loaded: 5 tokens of a prompt leave room for 8 of an answer.
+    let output = llm(&["run", compiled, "hello", "--ctx", "12", "--ignore-eos", "--json"], "");
+    let answer: serde_json::Value = serde_json::from_str(&text(&output)).expect("JSON");
+    let count = |name: &str| answer["usage"][name].as_u64().expect("a count");
+    assert_eq!(count("prompt_tokens") + count("completion_tokens"), 13);
 }
 
 #[test]

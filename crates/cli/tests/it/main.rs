@@ -10,6 +10,7 @@ mod generated;
 mod hwbench;
 mod limits;
 mod llm;
+mod llm_advice;
 mod llm_saved;
 mod llm_serve;
 mod llm_serve_guards;

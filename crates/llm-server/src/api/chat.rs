@@ -141,7 +141,7 @@ pub fn message(message: Value) -> Result<Value, Refusal> {
                 _ => None,
             };
             let text: Option<String> = parts.iter().map(text).collect();
-            let text = text.ok_or_else(|| wrong("content of texts alone"))?;
+            let text = text.ok_or_else(|| wrong("content of texts alone, as images and audio are not supported"))?;
             fields.insert("content".to_owned(), text.into());
         }
         Some(_) => return Err(wrong("a text as content")),

@@ -112,6 +112,21 @@ impl Model {
         &self.limits
     }
 
+    /// Limits the context to `positions`, which are at most those that the program was compiled for. The memory of a KV cache behind
+    /// them is never written, so it takes no room.
+    ///
+    /// # Errors
+    /// `ContextLimit` for 0, and for more positions than the program has.
+    pub fn limit_context(&mut self, positions: usize) -> Result<()> {
+        let Limits { max_context_len, max_seq_len, .. } = &mut self.limits;
+        if !(1..=*max_context_len).contains(&positions) {
+            return Err(Error::ContextLimit { expected: *max_context_len, got: positions });
+        }
+        *max_context_len = positions;
+        *max_seq_len = positions.min(*max_seq_len);
+        Ok(())
+    }
+
     /// Returns the module, for its report and options.
     pub fn module(&mut self) -> &mut Module {
         &mut self.module

@@ -65,7 +65,7 @@ impl Session {
     ///
     /// # Errors
     /// `NoSession` for damaged bytes, `OtherProgram` for bytes of another program, and `OtherAdapter` for another
-    /// adapter or none. `NotSupported` as in [`fork`](Self::fork). An error of the module for bytes of another backend:
+    /// adapter or none. `ContextFull` for a session that is longer than the context. `NotSupported` as in [`fork`](Self::fork). An error of the module for bytes of another backend:
     /// this one poisons the session, and all others leave it unchanged.
     pub fn restore(&mut self, model: &Model, bytes: &[u8]) -> Result<()> {
         let damaged = || Error::NoSession;
@@ -98,8 +98,10 @@ impl Session {
         if !tokens.iter().all(is_known) || ![0, limits.vocab_size].contains(&logits.len()) {
             return Err(damaged());
         }
-        let history = History::of(tokens, rows).filter(|history| history.len() <= limits.max_context_len);
-        let history = history.ok_or_else(damaged)?;
+        let history = History::of(tokens, rows).ok_or_else(damaged)?;
+        if history.len() > limits.max_context_len {
+            return Err(Error::ContextFull { position: 0, tokens: history.len(), capacity: limits.max_context_len });
+        }
         self.ahead = None;
         if let Err(error) = session.restore(rest) {
             self.is_poisoned = true;

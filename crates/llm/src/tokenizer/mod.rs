@@ -66,6 +66,9 @@ enum Scheme {
 /// Number of bytes that identify a program.
 const KIND_LEN: u64 = 8;
 
+/// Of this many tokens, one may differ between the tokenizers of a family, such as a special token.
+const SAME_FOR_ONE_DIFFERENT: usize = 16;
+
 /// Magic bytes of a `.gguf`.
 const GGUF: &[u8] = b"GGUF";
 
@@ -253,6 +256,23 @@ impl Tokenizer {
             Scheme::Pipeline(pipeline) => pipeline.is_special(token),
             Scheme::SentencePiece(sentencepiece) => sentencepiece.is_special(token),
         }
+    }
+
+    /// Checks that the tokenizer of a draft model has the same tokens for a vocabulary of `count`: drafts of another tokenizer would
+    /// never be accepted. A sixteenth of the tokens may differ, because models of one family have special tokens of their own.
+    ///
+    /// # Errors
+    /// `DraftTokenizer`.
+    pub fn check_draft(&self, draft: &Self, count: usize) -> Result<()> {
+        let differs = |token: &u32| {
+            let [a, b] = [self, draft].map(|tokenizer| tokenizer.token_bytes(*token).ok());
+            a.zip(b).is_some_and(|(a, b)| a != b)
+        };
+        let different = (0..u32::try_from(count).unwrap_or(u32::MAX)).filter(differs).count();
+        if different > count / SAME_FOR_ONE_DIFFERENT {
+            return Err(Error::DraftTokenizer { different, count });
+        }
+        Ok(())
     }
 
     /// Returns the token as it is spelled in the tokenizer's file.

@@ -265,6 +265,38 @@ fn a_cache_in_the_program_has_one_session() {
     assert_eq!(continued(&mut model, &mut session, 3), greedy[..3]);
 }
 
+/// A shorter context changes no answer before its end.
+#[test]
+fn a_context_is_limited_when_a_model_is_loaded() {
+    let (prompt, greedy) = sample();
+    let tokenizer = Tokenizer::open(folder("decoders/llama")).unwrap();
+    let mut model = model(CONTEXT, "cpu");
+    for got in [0, CONTEXT + 1] {
+        let error = model.limit_context(got).unwrap_err();
+        assert!(matches!(error, Error::ContextLimit { expected: CONTEXT, .. }), "{error}");
+    }
+    let mut long = model.session().unwrap();
+    long.prefill(&mut model, &prompt).unwrap();
+    long.prefill(&mut model, &greedy[..20]).unwrap();
+    let saved = long.save().unwrap();
+    let positions = prompt.len() + 10;
+    model.limit_context(positions).unwrap();
+    assert_eq!((model.limits().max_context_len, model.limits().max_seq_len), (positions, positions));
+    let mut session = model.session().unwrap();
+    let options = Generation { ignore_eos: true, ..Generation::from(Sampling::GREEDY) };
+    let mut tokens = Vec::new();
+    let mut generator = Generator::start(&mut model, &mut session, &tokenizer, &prompt, options).unwrap();
+    while let Some(step) = generator.step(&mut model, &mut session, &tokenizer).unwrap() {
+        tokens.extend(step.token);
+    }
+    assert_eq!(tokens, greedy[..11]);
+    let error = session.prefill(&mut model, &[3]).unwrap_err();
+    assert!(matches!(error, Error::ContextFull { tokens: 1, .. }), "{error}");
+    let error = session.restore(&model, &saved).unwrap_err();
+    assert!(matches!(error, Error::ContextFull { position: 0, .. }), "{error}");
+    assert_eq!(session.position(), positions);
+}
+
 #[test]
 fn other_programs_are_no_language_models() {
     for name in ["add", "mlp", "conv", "softmax"] {

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use rushlight::{Compiler, LanguageModelOptions, LanguageModelOutput, Module, Quantization, Scheme};
+use rushlight::{Compiler, LanguageModelOptions, LanguageModelOutput, Module, ProgramTokenizer, Quantization, Scheme};
 use rushlight_llm::{
     Draft, DraftModel, Error, FinishReason, Generation, Generator, Model, Result, Sampling, Session, Speculation, Step,
     Tokenizer, Usage,
@@ -179,7 +179,7 @@ fn answers_with_prompt_lookup_are_those_without() {
 fn answers_with_a_draft_model_are_those_without() {
     let mut target = model("llama", CONTEXT, true, "cpu");
     for name in ["llama", "qwen2"] {
-        let mut draft = DraftModel::new(model(name, CONTEXT, false, "cpu"), &target, 4).unwrap();
+        let mut draft = DraftModel::new(model(name, CONTEXT, false, "cpu"), &target, &tokenizer(), 4).unwrap();
         let [drafted, accepted] = compare(&mut target, 0..15, Some(&mut draft));
         assert!(drafted > 0, "{name}");
         assert!(name != "llama" || accepted > 0, "the same model is never right");
@@ -190,7 +190,7 @@ fn answers_with_a_draft_model_are_those_without() {
 fn vocabularies_may_be_padded() {
     for (target, draft) in [(64, 62), (64, 68), (68, 64)] {
         let mut target = with_vocabulary(target);
-        let mut draft = DraftModel::new(with_vocabulary(draft), &target, 4).unwrap();
+        let mut draft = DraftModel::new(with_vocabulary(draft), &target, &tokenizer(), 4).unwrap();
         let [drafted, accepted] = compare(&mut target, 0..10, Some(&mut draft));
         assert!(drafted > accepted && accepted > 0, "{accepted} of {drafted}");
     }
@@ -334,7 +334,7 @@ fn models_that_cannot_verify_decode_token_by_token() {
 #[test]
 fn drafts_that_cannot_be_are_errors() {
     let target = model("llama", CONTEXT, true, "cpu");
-    let error = DraftModel::new(with_vocabulary(32), &target, 4).unwrap_err();
+    let error = DraftModel::new(with_vocabulary(32), &target, &tokenizer(), 4).unwrap_err();
     assert!(matches!(error, Error::DraftVocabulary { expected: 64, got: 32 }), "{error}");
     assert!(error.to_string().contains("another vocabulary"), "{error}");
     for (name, max_seq_len, backend) in
@@ -342,7 +342,7 @@ fn drafts_that_cannot_be_are_errors() {
     {
         let draft = model(name, max_seq_len, true, backend);
         let target = model(name, CONTEXT, true, "cpu");
-        let error = DraftModel::new(draft, &target, 4).unwrap_err();
+        let error = DraftModel::new(draft, &target, &tokenizer(), 4).unwrap_err();
         assert!(matches!(error, Error::DraftRewind), "{name}: {error}");
     }
     let mut model = target;
@@ -352,6 +352,32 @@ fn drafts_that_cannot_be_are_errors() {
         let options = Generation { speculation, ..Generation::from(Sampling::GREEDY) };
         let error = answer(&mut model, &mut session, &[3], options, None).unwrap_err();
         assert!(matches!(error, Error::Option(_)), "{error}");
+    }
+}
+
+/// As many tokens do not make a tokenizer of the same family.
+#[test]
+fn a_draft_of_another_tokenizer_is_an_error() {
+    let target = model("llama", CONTEXT, true, "cpu");
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("speculation-tokenizer.json");
+    let known = json(&folder("decoders/llama").join("tokenizer.json"));
+    for (count, is_refused) in [(4, false), (20, true)] {
+        // Some tokens after the special ones change places.
+        let mut other = known.clone();
+        for id in other["model"]["vocab"].as_object_mut().unwrap().values_mut() {
+            let token = id.as_u64().unwrap();
+            let is_changed = (4..4 + count).contains(&token);
+            *id = if is_changed { 4 + (token - 4 + 1) % count } else { token }.into();
+        }
+        std::fs::write(&file, other.to_string()).unwrap();
+        let options = LanguageModelOptions { max_context_len: Some(CONTEXT), ..Default::default() };
+        let compiler = Compiler::new()
+            .language_model(folder("decoders/llama"), options)
+            .tokenizer(ProgramTokenizer::Of(file.clone()));
+        let bytes = compiler.backend("cpu").compile().unwrap().to_bytes().unwrap();
+        let draft = Model::new(Module::builder().lower("off").load_bytes(&bytes).unwrap()).unwrap();
+        let made = DraftModel::new(draft, &target, &tokenizer(), 4);
+        assert_eq!(matches!(made, Err(Error::DraftTokenizer { different: 20, count: 64 })), is_refused, "{made:?}");
     }
 }
 

@@ -254,7 +254,10 @@ impl<T> Field<T> {
         };
         match value {
             Some(value) => self.set(target, value),
-            None => Err(Wrong { expected: self.expected(), got: text.to_owned(), is_type: false }),
+            None => {
+                let or_random = if matches!(self, Self::Seed(_)) { ", or `random`" } else { "" };
+                Err(Wrong { expected: self.expected() + or_random, got: text.to_owned(), is_type: false })
+            }
         }
     }
 }

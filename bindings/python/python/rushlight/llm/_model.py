@@ -4,8 +4,9 @@ import contextlib
 import json
 import os
 import threading
+import weakref
 
-from .._arguments import count_of
+from .._arguments import check_count, count_of
 from .._module import core_arguments
 from .._progress import Progress
 from .._rushlight import Adapter, Generation, Generator, LanguageModel, cached_program
@@ -93,6 +94,8 @@ class _Speaker:
         return stream
 
     def _answer(self, kind, start, prompt, options):
+        if isinstance(options.get("speculate"), LLM):
+            self._model()._check_draft(options["speculate"])
         generation = Generation(**_core_options(options))
         return kind(lambda: start(prompt, generation), self._locked(), with_logprobs=generation.has_logprobs)
 
@@ -108,6 +111,7 @@ class LLM(_Speaker):
     also be a Hugging Face folder or a .gguf file. It is compiled once, with `options`, which are those of `rushlight.llm.compile`:
     `LLM("Qwen3-0.6B/", quantize="8da4w", max_context_len=4096)`. The program is kept in `cache`, by default the folder of
     RUSHLIGHT_CACHE, or else the user's folder of caches. `progress` is as for `rushlight.compile`.
+    `max_context_len` also shortens the context of a compiled program; it may have at most the positions that it was compiled for.
     `tokenizer` is a `Tokenizer`, or the path of its file or folder. By default it is the one in the program, or else the one
     beside it: see `Tokenizer.beside`.
     `lora` is the LoRA adapter of all answers: a folder in which PEFT saved it, or an `Adapter`. The program must be compiled with
@@ -120,7 +124,7 @@ class LLM(_Speaker):
     model or if there is no tokenizer.
     """
 
-    __slots__ = ("_adapter", "_core", "_idle", "_tokenizer")
+    __slots__ = ("__weakref__", "_adapter", "_core", "_drafts", "_idle", "_tokenizer")
 
     def __init__(
         self,
@@ -138,19 +142,24 @@ class LLM(_Speaker):
         **options,
     ):
         given, is_path = path_or_bytes, isinstance(path_or_bytes, (str, os.PathLike))
-        if options and not is_path:
-            raise TypeError(f"{next(iter(options))} is an option of compiling a folder or a .gguf file, and needs its path")
+        check_count("max_context_len", options.get("max_context_len"))
+        compiling = [name for name in options if name != "max_context_len"]
+        if compiling and not is_path:
+            raise TypeError(f"{compiling[0]} is an option of compiling a folder or a .gguf file, and needs its path")
         if is_path:
             followed = Progress(progress)
             with followed:
                 path_or_bytes = cached_program(path_or_bytes, cache, options, followed.report)
         self._core = LanguageModel(
-            *core_arguments(path_or_bytes, data, threads, lower, cache, memory_limit, time_limit)
+            *core_arguments(path_or_bytes, data, threads, lower, cache, memory_limit, time_limit),
+            options.get("max_context_len"),
         )
         self._tokenizer = _tokenizer(self._core, given, tokenizer)
         self._adapter = lora if lora is None or isinstance(lora, Adapter) else self.adapter(lora)
         # A session whose answer has ended, for the next answer.
         self._idle = []
+        # Models whose tokens are known to be the same.
+        self._drafts = weakref.WeakSet()
 
     @property
     def tokenizer(self):
@@ -227,6 +236,15 @@ class LLM(_Speaker):
         """
         return Session(self, self._new_session(adapter))
 
+    def _model(self):
+        return self
+
+    def _check_draft(self, draft):
+        """Raises ValueError unless a draft model has the same tokens."""
+        if draft not in self._drafts:
+            self._tokenizer._core.check_draft(draft._tokenizer._core, self.vocab_size)
+            self._drafts.add(draft)
+
     def _locked(self):
         # Each answer has a session of its own.
         return contextlib.nullcontext()
@@ -291,6 +309,9 @@ class Session(_Speaker):
         self._llm = llm
         self._core = core
         self._process = None
+
+    def _model(self):
+        return self._llm
 
     def _locked(self):
         """The lock of the session."""

@@ -104,7 +104,8 @@ fn chat_message(item: &Value) -> Result<Value, Refusal> {
         Some(role @ ("system" | "user" | "assistant")) => role,
         _ => return Err(wrong("messages with the role `user`, `assistant`, `system` or `developer`")),
     };
-    let text = content(item.get("content")).ok_or_else(|| wrong("content of texts alone"))?;
+    let text = content(item.get("content"))
+        .ok_or_else(|| wrong("content of texts alone, as images, audio and files are not supported"))?;
     Ok(json!({ "role": role, "content": text }))
 }
 
