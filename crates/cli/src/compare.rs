@@ -21,7 +21,7 @@ Examples:
   rushlight compare model.pt2 model.pte -i x.npy --worst 20
   rushlight compare model.pt2 quantized.pte --fail-below 20    for scripts
 
-Exit code 7 says that the numbers part: a result differs by more than the tolerance, or, with --fail-below, has a lower
+Exit code 7 says that results diverge: a result differs by more than the tolerance, or, with --fail-below, has a lower
 signal-to-noise. What is quantized or rounded to 16 bits differs by more than the default tolerance: use --fail-below.")]
 pub struct Compare {
     /// The .pt2 file: the reference operators run each of its nodes
@@ -94,7 +94,12 @@ impl Compare {
                 (!agrees).then(|| format!("a result differs by more than {:e} of its scale", self.tolerance))
             }
         };
-        differs.map_or(Ok(()), |text| Err(Failure::Differs(text)))
+        let help = if self.fail_below.is_some() && self.inputs.are_generated() {
+            "\n  help      the inputs are not typical, and quantized models differ more on such: give typical ones (`-i`)"
+        } else {
+            ""
+        };
+        differs.map_or(Ok(()), |text| Err(Failure::Differs(text + help)))
     }
 
     fn print(&self, comparison: &Comparison) {

@@ -149,11 +149,21 @@ fn origin(node: &str, module: &str, source: Option<&str>) -> String {
     [node, module, &source].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("  ")
 }
 
+/// Prints the first nodes. Equal lines, such as those of the steps of an LSTM, are one.
 fn print_nodes(nodes: &[String]) {
-    for node in nodes.iter().take(NAMED) {
-        output::print(&format!("        {node}"));
+    let mut lines: Vec<(&String, usize)> = Vec::new();
+    for node in nodes {
+        match lines.iter_mut().find(|(line, _)| *line == node) {
+            Some((_, count)) => *count += 1,
+            None => lines.push((node, 1)),
+        }
     }
-    if let Some(more) = nodes.len().checked_sub(NAMED).filter(|more| *more > 0) {
+    for (line, count) in lines.iter().take(NAMED) {
+        let times = if *count == 1 { String::new() } else { format!("  ({count} times)") };
+        output::print(&format!("        {line}{times}"));
+    }
+    let more: usize = lines.iter().skip(NAMED).map(|(_, count)| count).sum();
+    if more > 0 {
         output::print(&format!("        and {more} more"));
     }
 }

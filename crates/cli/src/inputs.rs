@@ -81,6 +81,11 @@ impl Inputs {
         self.inputs.iter().map(String::as_str).chain(without_name).map(PathBuf::from)
     }
 
+    /// True if no input is given.
+    pub fn are_generated(&self) -> bool {
+        self.inputs.is_empty()
+    }
+
     /// The values of a method's inputs.
     pub fn values(&self, meta: &MethodMeta) -> Result<Vec<Value>, Failure> {
         let mut given = Given { meta, values: meta.inputs.iter().map(|_| None).collect(), next: 0 };

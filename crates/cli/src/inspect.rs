@@ -16,6 +16,7 @@ use rushlight_graph::text::Detail;
 use serde_json::json;
 
 use crate::arguments::{Model, output_file};
+use crate::browser;
 use crate::failure::Failure;
 use crate::output;
 
@@ -26,7 +27,8 @@ Examples:
   rushlight inspect model.pte                              methods, inputs, outputs, operators, memory
   rushlight inspect model.pte --memory --html memory.html  which tensor is where in planned memory, and when
   rushlight inspect model.pt2                              the graph as text: operators, types, lines of Python
-  rushlight inspect model.pt2 --html graph.html            a page to zoom, search and open modules in
+  rushlight inspect model.pt2 --open                       a page to zoom, search and open modules in, in the browser
+  rushlight inspect model.pt2 --html graph.html            the same page as a file
   rushlight inspect model.pt2 --stage final --json         what the compiler writes to the program
   rushlight inspect model.pte --graph                      the graph that a program is lifted back to")]
 pub struct Inspect {
@@ -52,6 +54,10 @@ pub struct Inspect {
     /// Write the drawing of the memory or of the graph as a web page
     #[arg(long, value_name = "FILE", conflicts_with = "json", value_parser = output_file())]
     html: Option<PathBuf>,
+
+    /// Open the page of `--html` in the browser; without `--html`, a page in the folder of temporary files
+    #[arg(long, conflicts_with = "json")]
+    open: bool,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -80,14 +86,15 @@ const WIDTH: usize = 66;
 impl Inspect {
     pub fn run(self) -> Result<(), Failure> {
         output::check_outputs(self.model.files(), &self.html)?;
+        let is_page = self.html.is_some() || self.open;
         let bytes = open_shared(&self.model.model)?;
         // Archives of torch.export are zip files.
         let is_exported = bytes.starts_with(b"PK\x03\x04");
         if is_exported && self.memory {
             return Err(Failure::Other("only a .pte file has a memory plan: compile the model first".to_owned()));
         }
-        if is_exported || self.graph || self.stage.is_some() || (self.html.is_some() && !self.memory) {
-            return self.graph(&bytes, is_exported);
+        if is_exported || self.graph || self.stage.is_some() || (is_page && !self.memory) {
+            return self.graph(&bytes, is_exported, is_page);
         }
         drop(bytes);
         let module = self.model.load()?;
@@ -99,8 +106,8 @@ impl Inspect {
             let map =
                 |method: Plan<'_>| MemoryMap::of(&method, nodes.iter().find(|nodes| nodes.method == method.name()));
             let maps: Vec<MemoryMap> = program.methods().map(map).collect();
-            if let Some(path) = &self.html {
-                return output::write_text(path, &memory::html(&self.name(), &maps));
+            if is_page {
+                return self.write_page(&memory::html(&self.name(), &maps));
             }
             let texts: Vec<String> = maps.iter().map(|map| memory::text(map, WIDTH)).collect();
             output::print(texts.join("\n").trim_end());
@@ -115,7 +122,17 @@ impl Inspect {
         self.model.model.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    fn graph(&self, bytes: &Bytes, is_exported: bool) -> Result<(), Failure> {
+    /// Writes a page, and opens it in the browser if that is asked for.
+    fn write_page(&self, text: &str) -> Result<(), Failure> {
+        let path = match &self.html {
+            Some(path) => path.clone(),
+            None => browser::new_folder()?.join(format!("{}.html", self.name())),
+        };
+        output::write_text(&path, text)?;
+        if self.open { browser::open(&path) } else { Ok(()) }
+    }
+
+    fn graph(&self, bytes: &Bytes, is_exported: bool, is_page: bool) -> Result<(), Failure> {
         let options = CompileOptions::default();
         let mut model = if is_exported {
             import_pt2(&[("forward", bytes.clone())], options.import)
@@ -128,8 +145,8 @@ impl Inspect {
         advance(&mut model, &options, stage).map_err(Error::from)?;
         if self.json {
             output::print_json(&json!(ModelView::of(&model)));
-        } else if let Some(path) = &self.html {
-            return output::write_text(path, &graph::html(&self.name(), &ModelView::of(&model)));
+        } else if is_page {
+            return self.write_page(&graph::html(&self.name(), &ModelView::of(&model)));
         } else {
             let (text, _) = model.to_text(Detail::Review).map_err(Error::from)?;
             output::print(text.trim_end());

@@ -4,6 +4,7 @@
 mod arguments;
 mod backends;
 mod bench;
+mod browser;
 mod build;
 mod calibration;
 mod compare;
@@ -67,7 +68,7 @@ Exit codes:
   4    the model file is invalid
   5    operators, backends or external data are missing
   6    the inputs do not fit the model
-  7    compare: the numbers part
+  7    compare: results differ
   8    there is not enough memory, or a limit on memory or time was reached
   130  Ctrl-C: nothing is left half-written")]
 struct Cli {
@@ -89,11 +90,11 @@ enum Command {
     Llm(Box<llm::Llm>),
     /// Quantize a .pt2 file and compile it to a .pte file
     Quantize(quantize::Quantize),
-    /// Show where the numbers of a .pt2 and a compiled .pte part
+    /// Show where the results of a .pt2 and a compiled .pte diverge
     Compare(compare::Compare),
     /// Run a method and print or save its outputs
     Run(run::Run),
-    /// Time loading and running, apart
+    /// Time loading and running separately
     Bench(bench::Bench),
     /// Show methods, inputs, outputs, operators, delegates, memory plan and segments
     Inspect(inspect::Inspect),

@@ -295,7 +295,7 @@ impl Comparison {
         let Row { result, op, unseen, .. } = row;
         let relative = row.difference.relative();
         if *unseen == 0 {
-            return Some(format!("the numbers part at `{result}` ({op}), relative {relative:.2e}"));
+            return Some(format!("results diverge at `{result}` ({op}), relative {relative:.2e}"));
         }
         let from = match at.checked_sub(1).and_then(|before| self.rows.get(before)) {
             Some(before) => format!("`{}`, which agrees,", before.result),
@@ -305,7 +305,7 @@ impl Comparison {
             1 => "the result in between is fused and cannot be compared".to_owned(),
             _ => format!("the {unseen} results in between are fused and cannot be compared"),
         };
-        Some(format!("the numbers part between {from} and `{result}` ({op}), relative {relative:.2e}: {between}"))
+        Some(format!("results diverge between {from} and `{result}` ({op}), relative {relative:.2e}: {between}"))
     }
 
     /// The lowest signal-to-noise ratio of a result or output, in dB. It is negative infinity if shapes differ, and
@@ -421,12 +421,12 @@ mod tests {
         let part = |rows: &[Row]| Comparison { rows: rows.to_vec(), ..Comparison::default() }.parting(1e-4);
         assert_eq!(part(&[row("a", 0.0, 0), row("b", 1e-5, 7)]), None);
         let at = part(&[row("a", 0.0, 3), row("b", 0.5, 0)]).expect("they differ");
-        assert!(at.starts_with("the numbers part at `b`"), "{at}");
+        assert!(at.starts_with("results diverge at `b`"), "{at}");
         let between = part(&[row("a", 0.0, 0), row("b", 0.5, 1)]).expect("they differ");
-        assert!(between.starts_with("the numbers part between `a`, which agrees, and `b`"), "{between}");
+        assert!(between.starts_with("results diverge between `a`, which agrees, and `b`"), "{between}");
         assert!(between.contains("the result in between is fused"), "{between}");
         let anywhere = part(&[row("b", 0.5, 299)]).expect("they differ");
-        assert!(anywhere.starts_with("the numbers part between the inputs and `b`"), "{anywhere}");
+        assert!(anywhere.starts_with("results diverge between the inputs and `b`"), "{anywhere}");
         assert!(anywhere.contains("299 results"), "{anywhere}");
     }
 }

@@ -92,10 +92,10 @@ class Comparison:
         row = self.rows[at]
         where = f"{row.result} ({row.op}), relative {row.relative:.2e}: {row.source or f'node {row.node}'}"
         if not row.unseen:
-            return f"the numbers part at {where}"
+            return f"results diverge at {where}"
         start = f"{self.rows[at - 1].result}, which agrees," if at else "the inputs"
         results = "result in between is" if row.unseen == 1 else f"{row.unseen} results in between are"
-        return f"the numbers part between {start} and {where}; the {results} fused and cannot be compared"
+        return f"results diverge between {start} and {where}; the {results} fused and cannot be compared"
 
     def _parts(self):
         only = f"{len(self.only_in_reference)} only in the exported program, folded, fused or delegated"

@@ -79,6 +79,12 @@ impl New {
         let folder = self.folder.display().to_string();
         output::print(&format!("{folder}  {}: {count} files\n", project.title()));
         output::print(&format!("  cd {folder}\n{}", commands(project, &name, &chosen, "  ")));
+        if source.is_none() {
+            let version = env!("CARGO_PKG_VERSION");
+            output::note(&format!(
+                "the project takes the published packages {version}; `--source FOLDER` takes those of a clone"
+            ));
+        }
         Ok(())
     }
 

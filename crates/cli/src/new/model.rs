@@ -63,6 +63,9 @@ impl Chosen {
         match template {
             Template::Classify | Template::Detect => "IMAGE".clone_into(&mut chosen.sample),
             Template::Transcribe => "RECORDING.wav".clone_into(&mut chosen.sample),
+            #[cfg(feature = "llm")]
+            Template::Chat => check_generates(path)?,
+            #[cfg(not(feature = "llm"))]
             Template::Chat => {}
             Template::Firmware => firmware::check(path, module.program())?,
         }
@@ -186,6 +189,19 @@ fn check(template: Template, meta: &MethodMeta) -> Result<(), &'static str> {
         }
         _ => Ok(()),
     }
+}
+
+/// Checks that the program of a language model generates text.
+#[cfg(feature = "llm")]
+fn check_generates(path: &Path) -> Result<(), Failure> {
+    let model = rushlight_llm::Model::new(Module::builder().lower(Lower::Off).load(path)?)?;
+    if model.embedding_size().is_none() {
+        return Ok(());
+    }
+    Err(Failure::input(
+        format_args!("the template cannot run `{}`: it computes embeddings, and generates nothing", path.display()),
+        "compile it without `--hidden-states`",
+    ))
 }
 
 fn misfit(path: &Path, meta: &MethodMeta, expected: &str) -> Failure {

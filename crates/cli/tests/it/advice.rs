@@ -201,3 +201,42 @@ fn archives_of_arrays_are_given_with_or_without_a_name() {
     fails(&["run", &program, "-i", &several], 6, &["has several arrays", &advice]);
     succeeds(&["run", &program, "--input", &all]);
 }
+
+/// The browser of `BROWSER` gets a page, and an error names the page if there is no browser.
+#[test]
+#[cfg(unix)]
+fn pages_are_opened_in_the_browser() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let folder = folder("advice-browser");
+    let (browser, seen, page) = (folder.join("browser"), folder.join("seen"), at(&folder, "graph.html"));
+    let temporary = folder.join("temporary");
+    fs::create_dir(&temporary).expect("a folder");
+    fs::write(&browser, format!("#!/bin/sh\necho \"$1\" > '{0}.new' && mv '{0}.new' '{0}'\n", seen.display()))
+        .expect("a script");
+    fs::set_permissions(&browser, PermissionsExt::from_mode(0o755)).expect("its mode");
+    let (model, program) = (format!("{EXAMPLE}/digits.pt2"), format!("{EXAMPLE}/digits.pte"));
+    let open = |arguments: &[&str], browser: &Path| {
+        let mut command = crate::command::rushlight();
+        command.arg("inspect").args(arguments).arg("--open").env("BROWSER", browser).env("TMPDIR", &temporary);
+        command.output().expect("the command")
+    };
+    for arguments in [&[&*model, "--html", &page][..], &[&model], &[&program], &[&program, "--memory"]] {
+        let output = open(arguments, &browser);
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        let start = std::time::Instant::now();
+        while !seen.exists() {
+            assert!(start.elapsed() < std::time::Duration::from_secs(60), "{arguments:?}: no browser started");
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        let opened = fs::read_to_string(&seen).expect("the name of a page");
+        fs::remove_file(&seen).expect("the name of a page");
+        let text = fs::read_to_string(opened.trim_end()).expect("a page");
+        assert!(text.contains("<html"), "{arguments:?}");
+        assert_eq!(opened.trim_end() == page, arguments.contains(&"--html"));
+    }
+    let output = open(&[&model, "--html", &page], &folder.join("none"));
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains(&format!("open `{page}` yourself")) && error.contains("BROWSER"), "{error}");
+}

@@ -77,6 +77,11 @@ fn what_would_not_work_is_refused() {
     fails(&["new", &project, "-t", "chat", "-l", "c"], 2, &["a chat needs a language model", "--model llama.pte"]);
     fails(&["new", &at(&folder, "My Project"), "-t", "detect", "-l", "c"], 2, &["cannot be the name of a package"]);
 
+    let embeds = at(&folder, "embeds.pte");
+    let decoder = format!("{CORPUS}/../decoders/llama");
+    succeeds(&["compile", &decoder, "--hidden-states", "--backend", "cpu", "-o", &embeds]);
+    fails(&["new", &project, "-t", "chat", "-l", "c", "--model", &embeds], 6, &["without `--hidden-states`"]);
+
     // The program of the template could not run the model.
     let digits = format!("{EXAMPLE}/digits.pte");
     let detect = ["new", &project, "-t", "detect", "-l", "js", "--model", &digits];

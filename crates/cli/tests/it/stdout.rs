@@ -211,7 +211,7 @@ fn compare_says_what_it_saw_and_fails_where_numbers_part() {
     fails(&["compare", &model, &rounded, "--fail-below", "90"], 7, &["is below 90 dB"]);
     let text = succeeds(&["compare", &model, &rounded, "--fail-below", "10"]);
     // The CPU backend shows its results only, not the values inside its delegate.
-    assert!(text.contains("the numbers part between the inputs and `linear`"), "{text}");
+    assert!(text.contains("results diverge between the inputs and `linear`"), "{text}");
     let json = run(&["compare", &model, &rounded, "--json"]);
     assert_eq!(json.status.code(), Some(7));
     let json: Json = serde_json::from_slice(&json.stdout).expect("JSON");
