@@ -60,8 +60,8 @@ export class Tensor {
 }
 
 /**
- * An input. An array has the shape of the input if that is static, and one dimension otherwise. An array of narrower integers, such as the
- * tokens of `encode`, is converted for an input of int64.
+ * An input. An array has the shape of the input, in which at most one size is dynamic, and otherwise one dimension. An array of narrower
+ * integers, such as the tokens of `encode`, is converted for an input of int64.
  */
 export type Value = Tensor | TypedArray | number | bigint | boolean | string | null;
 export type Input = Value | undefined | readonly Input[] | { readonly [name: string]: Input };

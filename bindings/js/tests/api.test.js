@@ -334,6 +334,21 @@ test('narrower integers are converted for inputs of int64', async () => {
   module.dispose();
 });
 
+test('an array has the shape of an input with one dynamic size', async () => {
+  const { flatten } = await import(new URL('../package/lib/signature.js', import.meta.url).href);
+  const shapeOf = (shape, ranges, length) => {
+    const info = { kind: 'tensor', dtype: 'int64', shape, ranges, isDynamic: true };
+    const { values } = flatten({ name: 'forward', inputs: [info] }, [new Uint32Array(length)]);
+    return [...values[0].value.shape];
+  };
+  assert.deepEqual(shapeOf([1, 64], ['1', '1..=64'], 7), [1, 7]);
+  assert.deepEqual(shapeOf([8, 4], ['1..=8', '4'], 12), [3, 4]);
+  // Two dynamic sizes, a length that does not fit, and a program without ranges.
+  assert.deepEqual(shapeOf([8, 64], ['1..=8', '1..=64'], 7), [7]);
+  assert.deepEqual(shapeOf([8, 4], ['1..=8', '4'], 7), [7]);
+  assert.deepEqual(shapeOf([8, 4], [], 8), [8]);
+});
+
 test('the WebAssembly modules may be elsewhere', async () => {
   const { configure } = rushlight;
   const folder = await mkdtemp(join(tmpdir(), 'rushlight-wasm-'));

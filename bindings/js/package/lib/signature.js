@@ -54,7 +54,21 @@ export function encodeSample(inputs) {
   return values.map((value, at) => encode(value, { name: 'calibration', inputs: [] }, at));
 }
 
-/** A value with its kind. An array has the shape of the input, if that is static. */
+/** The shape of an array of `length` elements for an input: that of the input, in which one dynamic size may follow from the length. */
+function shapeOf(info, length) {
+  if (info?.kind !== 'tensor') {
+    return [length];
+  }
+  if (!info.isDynamic) {
+    return info.shape;
+  }
+  const isDynamic = info.shape.map((_, at) => !Number.isInteger(Number(info.ranges?.[at] ?? NaN)));
+  const rest = info.shape.reduce((product, size, at) => (isDynamic[at] ? product : product * size), 1);
+  const isKnown = isDynamic.filter(Boolean).length === 1 && rest > 0 && length % rest === 0;
+  return isKnown ? info.shape.map((size, at) => (isDynamic[at] ? length / rest : size)) : [length];
+}
+
+/** A value with its kind. */
 function encode(value, meta, at) {
   const info = meta.inputs[at];
   const name = info?.name ?? `input ${at}`;
@@ -62,7 +76,7 @@ function encode(value, meta, at) {
     return { kind: 'tensor', value };
   }
   if (ArrayBuffer.isView(value)) {
-    const shape = info?.kind === 'tensor' && !info.isDynamic ? info.shape : [value.length];
+    const shape = shapeOf(info, value.length);
     const dtype = info?.kind === 'tensor' && fits(value, info.dtype) ? info.dtype : dtypeOf(value);
     if (info?.kind === 'tensor' && info.dtype === 'int64' && isNarrow(value)) {
       return { kind: 'tensor', value: new Tensor('int64', BigInt64Array.from(value, BigInt), shape) };
