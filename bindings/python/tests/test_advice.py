@@ -206,6 +206,123 @@ CALLING = {
         lambda run: rushlight.load(PROGRAM, lower="cpu"),
     ),
 }
+
+
+class Claims:
+    """The ahead-of-time half of a backend that takes additions, and the other half if it has `init`."""
+
+    def __init__(self, name="Advised", **members):
+        self.name = name
+        for member, value in members.items():
+            setattr(self, member, value)
+
+
+class Add(Claims):
+    def partition(self, node):
+        return node.op == "aten::add.Tensor"
+
+    def preprocess(self, part):
+        return b""
+
+
+class Optional(Add):
+    options = (rushlight.OptionSpec("mode", "fast", "the mode", ("fast", "exact")),)
+
+
+class Settable(Optional):
+    def set_option(self, name, value):
+        self.mode = value
+
+
+class Delegate:
+    num_outputs = 1
+
+    def execute(self, inputs):
+        return np.asarray(inputs[0]) + np.asarray(inputs[1])
+
+
+class Sum(torch.nn.Module):
+    def forward(self, x, y):
+        return x + y
+
+
+PAIR = torch.ones(2), torch.full((2,), 2.0)
+
+
+def add(backend):
+    return rushlight.export(Sum(), PAIR, backend=backend)
+
+
+def run_with(backend):
+    program = add(Add(backend.name))
+    rushlight.register_backend(backend)
+    return program(*PAIR)
+
+
+# A wrong backend, a part of its error, and the backend that the error names.
+BACKENDS = {
+    "a class": (lambda: add(Add), "make an object of it", lambda: add(Add())),
+    "a number": (lambda: add(3), "expected the name of a backend, or an object with `name`", lambda: add(Add())),
+    "no name": (lambda: add(Add(None)), "whose name is None", lambda: add(Add())),
+    "no half": (lambda: add(Claims()), "`partition(node)` and `preprocess(part)`", lambda: add(Add())),
+    "no function for parts": (
+        lambda: add(Claims(partition=lambda node: False)),
+        "has no method `preprocess`",
+        lambda: add(Claims(partition=lambda node: False, preprocess=lambda part: b"")),
+    ),
+    "options that nobody sets": (lambda: add(Optional()), "no method `set_option(name, value)`", lambda: add(Settable())),
+    "options that are no specs": (
+        lambda: add(Settable(options=["mode"])),
+        "must be OptionSpecs",
+        lambda: add(Settable(options=[rushlight.OptionSpec("mode", "a", "")])),
+    ),
+    "an option twice": (
+        lambda: add(Settable(options=[rushlight.OptionSpec("mode", "a", "")] * 2)),
+        "declares the option `mode` twice",
+        lambda: add(Settable(options=[rushlight.OptionSpec("mode", "a", "")])),
+    ),
+    "a default that is no choice": (
+        lambda: add(Settable(options=[rushlight.OptionSpec("mode", "slow", "", ("fast",))])),
+        "must be one of fast",
+        lambda: add(Settable(options=[rushlight.OptionSpec("mode", "fast", "", ("fast",))])),
+    ),
+    "an unknown option": (lambda: add((Settable(), {"mod": "exact"})), "`mode`", lambda: add((Settable(), {"mode": "exact"}))),
+    "a value that is no choice": (
+        lambda: add((Settable(), {"mode": "slow"})),
+        "fast or exact",
+        lambda: add((Settable(), {"mode": "exact"})),
+    ),
+    "an answer that is none": (
+        lambda: add(Add(partition=lambda node: 1)),
+        "expected True, False or a str with the reason why not",
+        lambda: add(Add(partition=lambda node: "not now")),
+    ),
+    "a payload that is text": (
+        lambda: add(Add(preprocess=lambda part: "text")),
+        "data must be bytes",
+        lambda: add(Add(preprocess=lambda part: b"text")),
+    ),
+    "blobs that are a list": (
+        lambda: add(Add(preprocess=lambda part: rushlight.Payload(b"", {}, [b""]))),
+        "must be a dict of strs to bytes",
+        lambda: add(Add(preprocess=lambda part: rushlight.Payload(b"", {}, {"blob": b""}))),
+    ),
+    "nothing to run": (
+        lambda: rushlight.register_backend(Add()),
+        "no method init(payload)",
+        lambda: run_with(Add("Runs", init=lambda payload: Delegate())),
+    ),
+    "a delegate that is none": (
+        lambda: run_with(Add("NoDelegate", init=lambda payload: object())),
+        "an object with `num_outputs` and `execute(inputs)`",
+        lambda: run_with(Add("NoDelegate", init=lambda payload: Delegate())),
+    ),
+    "a program without its backend": (
+        lambda: add(Add("Unregistered"))(*PAIR),
+        "needs the backend `Unregistered`",
+        lambda: run_with(Add("Unregistered", init=lambda payload: Delegate())),
+    ),
+}
 GENERATING = {
     "max_tokens": (3, "max_new_tokens"),
     "max_length": (3, "max_new_tokens"),
@@ -235,6 +352,16 @@ def test_advice_about_calls(case):
         wrong(module)
     assert advice in str(caught.value), caught.value
     right(module)
+
+
+@pytest.mark.parametrize("case", BACKENDS)
+def test_advice_about_backends(case):
+    wrong, advice, right = BACKENDS[case]
+    with pytest.raises((rushlight.Error, TypeError, ValueError)) as caught:
+        wrong()
+    causes = f"{caught.value} {caught.value.__cause__}"
+    assert advice in causes, causes
+    right()
 
 
 @pytest.fixture(scope="module")
