@@ -86,6 +86,9 @@ pub fn quantize(
     report.sort();
     report.warn_of_example();
     report.warn_of_noise();
+    if settings.min_snr.is_none() {
+        report.warn_of_spread_noise();
+    }
     report.warnings.append(&mut warnings);
     Ok(report)
 }

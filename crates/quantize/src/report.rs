@@ -12,6 +12,10 @@ use super::settings::{Observer, Rounding};
 /// than a tenth of the output's power.
 pub const LOW_SNR: f64 = 10.0;
 
+/// Outputs whose signal-to-noise ratio, in dB, is below this are worth the time of proposals. The noise of rounding is then more than
+/// three percent of the output.
+pub(super) const TYPICAL_SNR: f64 = 30.0;
+
 /// The advice to give a calibration.
 pub(super) const GIVE: &str = "give typical inputs as a calibration (`--calibrate`; in Python `calibration=`)";
 
@@ -193,10 +197,21 @@ impl Report {
             Some(Inputs::Example) => "the example inputs of the export",
             _ => "the inputs of the calibration",
         };
-        self.warnings.push(format!(
-            "{text}, on {inputs}: below {LOW_SNR} dB the noise of rounding drowns it; {}",
-            self.advice()
-        ));
+        self.warnings
+            .push(format!("{text}, on {inputs}: below {LOW_SNR} dB it is mostly rounding noise; {}", self.advice()));
+    }
+
+    /// Adds a warning if the outputs are noisy and no small number of layers is the reason, with a scheme that rounds less.
+    pub(super) fn warn_of_spread_noise(&mut self) {
+        let is_noisy = self.output_snr.is_some_and(|ratio| (LOW_SNR..TYPICAL_SNR).contains(&ratio));
+        let has_parts = self.quantized() > NAMED;
+        if is_noisy && has_parts && self.proposals.is_empty() && !self.scheme.finer.is_empty() {
+            self.warnings.push(format!(
+                "the outputs have a signal-to-noise of {}, and no few layers are the reason; choose the scheme {}",
+                Decibels(self.output_snr),
+                self.scheme.finer.join(" or ")
+            ));
+        }
     }
 
     /// Suggests settings that improve the outputs.
@@ -208,9 +223,10 @@ impl Report {
             ways.push(format!("keep the worst layers in floats ({})", worst.join(", ")));
         }
         ways.push(if self.samples > 0 {
-            "have a min-snr keep as many as it takes".to_owned()
+            "set a minimum, for which as many layers stay in floats (`--min-snr`; in Python `min_snr=`)".to_owned()
         } else {
-            "give inputs of a calibration and a min-snr, which keeps as many as it takes".to_owned()
+            "give a calibration (`--calibrate`) and a minimum, for which as many layers stay in floats (`--min-snr`)"
+                .to_owned()
         });
         if self.scheme.weight.bits() <= 4 && self.rounding != Rounding::Gptq {
             ways.push("round weights by gptq".to_owned());

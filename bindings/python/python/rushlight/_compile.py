@@ -490,7 +490,7 @@ def _warn_of_noise(floats, converted, inputs):
             ratio = f"{10 * math.log10(signal / noise):.1f} dB" if is_number else "no signal" if signal == 0 else "NaN"
             quantization.warn(
                 f"output {index} has a signal-to-noise of {ratio} where PyTorch runs the quantized module: below "
-                f"{quantization.LOW_SNR:.0f} dB the noise of rounding drowns it; leave sensitive modules in floats "
+                f"{quantization.LOW_SNR:.0f} dB it is mostly rounding noise; leave sensitive modules in floats "
                 "(CpuQuantizer().set_module_name(name, None)), show more inputs in calibration=, choose dynamic "
                 'activations (Int8(dynamic=True)) or quantize="int8-weight"'
             )

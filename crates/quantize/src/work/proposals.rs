@@ -5,11 +5,7 @@ use rushlight_graph::Error;
 
 use super::{Outputs, Work};
 use crate::noise::{Deviation, Noise};
-use crate::report::Proposal;
-
-/// Outputs whose signal-to-noise ratio, in dB, is below this are worth the time of proposals. The noise of rounding is then more than
-/// three percent of the output.
-const LOW: f64 = 30.0;
+use crate::report::{Proposal, TYPICAL_SNR};
 
 /// Minimum gain of a proposal, in dB.
 const GAIN: f64 = 1.0;
@@ -21,7 +17,7 @@ impl Work<'_> {
     /// Keeps a few of the worst layers in floats, then more of them, and measures what each number gains. `off` has the deviations
     /// of the outputs without any. Returns the numbers that gain something.
     pub(super) fn proposals(&mut self, off: &[Deviation], expected: &[Outputs]) -> Result<Vec<Proposal>, Error> {
-        let Some(mut best) = total(off).filter(|ratio| *ratio < LOW) else { return Ok(Vec::new()) };
+        let Some(mut best) = total(off).filter(|ratio| *ratio < TYPICAL_SNR) else { return Ok(Vec::new()) };
         let worst = self.worst_first();
         let mut proposals = Vec::new();
         let mut tried = 0;
@@ -36,7 +32,7 @@ impl Work<'_> {
             let Some(ratio) = total(&off).filter(|ratio| *ratio >= best + GAIN) else { continue };
             proposals.push(self.proposal(&worst[..count], ratio));
             best = ratio;
-            if ratio >= LOW {
+            if ratio >= TYPICAL_SNR {
                 break;
             }
         }
