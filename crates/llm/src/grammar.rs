@@ -1,9 +1,12 @@
 //! Constrains answers to a form with llguidance: tokens that the form does not allow are masked at each step.
 
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
-use llguidance::api::TopLevelGrammar;
+use llguidance::api::{GrammarInit, TopLevelGrammar};
+use llguidance::derivre::RegexAst;
+use llguidance::panic_utils::catch_unwind;
 use llguidance::toktrie::{ApproximateTokEnv, TokEnv, TokRxInfo, TokTrie};
 use llguidance::{Matcher, ParserFactory};
 use serde_json::{Map, Value as Json};
@@ -11,6 +14,7 @@ use serde_json::{Map, Value as Json};
 use crate::deep_stack;
 use crate::error::{Error, Result};
 use crate::gbnf;
+use crate::grammar_builder::GrammarBuilder;
 use crate::model::Limits;
 use crate::tokenizer::Tokenizer;
 
@@ -94,15 +98,10 @@ impl GrammarCompiler {
         if len > MAX_BYTES {
             return Err(grammar(&format!("expected at most {MAX_BYTES} bytes, got {len}")));
         }
-        let (top, parts) = match given {
-            Grammar::JsonSchema(schema) => {
-                (TopLevelGrammar::from_json_schema(with_bounded_space(schema)), objects(schema))
-            }
-            Grammar::Regex(regex) => (TopLevelGrammar::from_regex(regex), 0),
-            Grammar::Lark(lark) => {
-                (TopLevelGrammar::from_lark(lark.clone()), lark.matches([':', '(', '[', '{']).count())
-            }
-            Grammar::Gbnf(text) => (TopLevelGrammar::from_lark(gbnf::to_lark(text)?), 0),
+        let parts = match given {
+            Grammar::JsonSchema(schema) => objects(schema),
+            Grammar::Lark(lark) => lark.matches([':', '(', '[', '{']).count(),
+            Grammar::Regex(_) | Grammar::Gbnf(_) => 0,
         };
         if parts > MAX_PARTS {
             return Err(grammar(&format_args!(
@@ -110,11 +109,34 @@ impl GrammarCompiler {
             )));
         }
         // Rules are compiled recursively, at their first use.
-        let compile = || Matcher::new(self.0.create_parser(top));
-        let matcher = deep_stack::run(compile).map_err(|problem| grammar(&problem))?;
+        let matcher = deep_stack::run(|| self.matcher(given)).map_err(|problem| grammar(&problem))??;
         match matcher.get_error() {
             Some(error) => Err(grammar(&error)),
             None => Ok(Constraint(matcher)),
+        }
+    }
+
+    fn matcher(&self, given: &Grammar) -> Result<Matcher> {
+        // Only llguidance's own methods catch its panics.
+        let built = catch_unwind(AssertUnwindSafe(|| Ok(self.build(given)))).map_err(|panic| grammar(&panic))??;
+        Ok(Matcher::new(self.0.create_parser_from_init_default(built)))
+    }
+
+    /// Returns a grammar in one of the forms of llguidance.
+    fn build(&self, given: &Grammar) -> Result<GrammarInit> {
+        let builder = || GrammarBuilder::new(self.0.limits());
+        match given {
+            Grammar::JsonSchema(schema) => {
+                Ok(GrammarInit::Serialized(TopLevelGrammar::from_json_schema(with_bounded_space(schema))))
+            }
+            Grammar::Lark(lark) => Ok(GrammarInit::Serialized(TopLevelGrammar::from_lark(lark.clone()))),
+            Grammar::Gbnf(text) => gbnf::compile(text, builder()?),
+            Grammar::Regex(regex) => {
+                let mut builder = builder()?;
+                let expression = builder.expression(&RegexAst::Regex(regex.clone()))?;
+                let symbol = builder.terminal(expression)?;
+                builder.finish(symbol)
+            }
         }
     }
 }

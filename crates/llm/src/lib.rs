@@ -51,6 +51,8 @@ mod generate;
 mod generation_options;
 #[cfg(feature = "grammar")]
 mod grammar;
+#[cfg(feature = "grammar")]
+mod grammar_builder;
 mod history;
 mod jinja;
 mod model;

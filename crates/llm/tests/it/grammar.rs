@@ -228,6 +228,30 @@ fn texts_are_of_their_expression_and_grammar() {
 }
 
 #[test]
+fn regular_expressions_are_anchored_and_whole() {
+    let tokenizer = Tokenizer::open(folder("llm/tokenizers/byte_level")).unwrap();
+    let end = end_of(&tokenizer);
+    let compiler = compiler(&tokenizer, end);
+    for (regex, answers, others) in [
+        ("", &[""][..], &["a"][..]),
+        ("(a|)", &["", "a"], &["aa"]),
+        ("a/b\\/", &["a/b/"], &["a", "a/b"]),
+        ("a\nb\r\t\n", &["a\nb\r\t\n"], &["a b"]),
+        (r"\\\.\x41", &[r"\.A"], &[r"\aA"]),
+        ("^ab$", &["ab"], &["b", "abc"]),
+        ("(?i)ab", &["ab", "Ab", "AB"], &["a"]),
+        ("(?s:.)[^b]", &["\na", "éa"], &["ab"]),
+        (r"\d{2}\w\s", &["12é ", "00_\u{a0}"], &["1a ", "12- "]),
+        ("\"#//[ ]'", &["\"#// '"], &["\"#//'"]),
+    ] {
+        let grammar = Grammar::Regex(regex.into());
+        let is = |text: &str| is_answer(&compiler, &tokenizer, &grammar, end, text);
+        assert_eq!(answers.iter().find(|text| !is(text)), None, "{regex:?}");
+        assert_eq!(others.iter().find(|text| is(text)), None, "{regex:?}");
+    }
+}
+
+#[test]
 fn grammars_that_cannot_be_are_errors() {
     let tokenizer = Tokenizer::open(folder("llm/tokenizers/byte_level")).unwrap();
     let compiler = compiler(&tokenizer, end_of(&tokenizer));
@@ -237,6 +261,7 @@ fn grammars_that_cannot_be_are_errors() {
         Grammar::JsonSchema(json!({ "$ref": "http://example.com/schema" })),
         Grammar::Regex("(".into()),
         Grammar::Regex("(?=a)b".into()),
+        Grammar::Regex("a\\".into()),
         Grammar::Lark("start: missing".into()),
         Grammar::Lark(String::new()),
     ] {
@@ -329,6 +354,31 @@ fn gbnf_is_what_llama_cpp_takes() {
             assert!(value.is_object(), "{text}");
         }
         count += 1;
+    }
+}
+
+/// As one lexeme, and as rules over characters.
+#[test]
+fn gbnf_repeats_as_often_as_it_says() {
+    const COUNTS: [u32; 8] = [0, 1, 4, 8, 9, 12, 13, 37];
+    let tokenizer = Tokenizer::open(folder("llm/tokenizers/byte_level")).unwrap();
+    let end = end_of(&tokenizer);
+    let compiler = compiler(&tokenizer, end);
+    for min in COUNTS {
+        for max in COUNTS.map(Some).into_iter().chain([None]).filter(|max| max.is_none_or(|max| max >= min)) {
+            let counts = max.map_or(format!("{{{min},}}"), |max| format!("{{{min},{max}}}"));
+            for (piece, recursion) in
+                [("a", ""), ("ab", ""), ("a", " | \"(\" root \")\""), ("ab", " | \"(\" root \")\"")]
+            {
+                let grammar = Grammar::Gbnf(format!("root ::= \"{piece}\"{counts} \".\"{recursion}"));
+                let around = max.unwrap_or(41);
+                for count in [0, min.saturating_sub(1), min, around, around + 1] {
+                    let is_of = count >= min && max.is_none_or(|max| count <= max);
+                    let text = piece.repeat(count as usize) + ".";
+                    assert_eq!(is_answer(&compiler, &tokenizer, &grammar, end, &text), is_of, "{grammar:?}: {text}");
+                }
+            }
+        }
     }
 }
 

@@ -1,12 +1,6 @@
-//! Translates GBNF, the grammars of llama.cpp, to Lark grammars of the same texts.
-//!
-//! A GBNF rule consists of characters. Lark first splits a text into lexemes, each as long as possible, so `[a-z]* "x"`
-//! as two lexemes would never match. Therefore a grammar without recursion becomes one lexeme made of terminals. In
-//! other grammars each character is a lexeme.
+//! Reads GBNF.
 
-use std::collections::HashMap;
-use std::fmt::Write;
-
+use super::rules::{Alternatives, Element, Gbnf, Repeated};
 use crate::error::{Error, Result};
 
 /// Maximum depth of parentheses.
@@ -21,8 +15,7 @@ const MAX_RULES: usize = 1000;
 /// Maximum size of a grammar in bytes.
 const MAX_LEN: usize = 1 << 16;
 
-/// The rule of the whole answer.
-const ROOT: &str = "root";
+const DEFINES: &str = "::=";
 
 /// True if a grammar is GBNF and not Lark: it begins with a name and `::=`.
 pub(crate) fn is_gbnf(text: &str) -> bool {
@@ -34,113 +27,8 @@ pub(crate) fn is_gbnf(text: &str) -> bool {
     }
 }
 
-/// Translates a grammar.
-///
-/// # Errors
-/// `Grammar`, with the line and the column.
-pub(crate) fn to_lark(text: &str) -> Result<String> {
-    let grammar = Parser::new(text).grammar()?;
-    let root = grammar.names.get(ROOT).copied();
-    let root = root.ok_or_else(|| Error::Grammar(format!("GBNF: there is no rule `{ROOT}` to begin with")))?;
-    Ok(Writer { is_recursive: grammar.is_recursive(root), grammar: &grammar }.lark(root))
-}
-
-const DEFINES: &str = "::=";
-
-/// Alternatives, each a sequence.
-type Alternatives = Vec<Vec<Repeated>>;
-
-/// An element with its number of repetitions.
-#[derive(Debug)]
-struct Repeated {
-    element: Element,
-    min: u32,
-    /// Maximum; `None` for any number.
-    max: Option<u32>,
-}
-
-#[derive(Debug)]
-enum Element {
-    Text(String),
-    /// One character in these ranges, or one outside of them.
-    Class {
-        ranges: Vec<(char, char)>,
-        is_negated: bool,
-    },
-    /// The index of a rule or group.
-    Rule(usize),
-}
-
-/// Rules by index. Groups in parentheses, and elements that are repeated more than once, are rules too.
-#[derive(Debug, Default)]
-struct Gbnf {
-    rules: Vec<Option<Alternatives>>,
-    names: HashMap<String, usize>,
-}
-
-impl Gbnf {
-    /// Returns the rules that a rule names.
-    fn named_by(&self, rule: usize) -> impl Iterator<Item = usize> {
-        let elements = self.rules.get(rule).into_iter().flatten().flatten().flatten();
-        let elements = elements.filter(|repeated| repeated.max != Some(0));
-        elements.filter_map(|repeated| match repeated.element {
-            Element::Rule(rule) => Some(rule),
-            _ => None,
-        })
-    }
-
-    /// True if a rule below `root` contains itself.
-    fn is_recursive(&self, root: usize) -> bool {
-        /// The progress of the visit to a rule.
-        #[derive(Clone, Copy, PartialEq)]
-        enum Seen {
-            No,
-            Open,
-            Done,
-        }
-        let mut seen = vec![Seen::No; self.rules.len()];
-        let mut stack = vec![(root, false)];
-        while let Some((rule, is_left)) = stack.pop() {
-            let Some(state) = seen.get_mut(rule) else { continue };
-            if is_left {
-                *state = Seen::Done;
-                continue;
-            }
-            match *state {
-                Seen::Done => continue,
-                Seen::Open => return true,
-                Seen::No => *state = Seen::Open,
-            }
-            stack.push((rule, true));
-            for next in self.named_by(rule) {
-                match seen.get(next) {
-                    Some(Seen::Open) => return true,
-                    Some(Seen::No) => stack.push((next, false)),
-                    _ => {}
-                }
-            }
-        }
-        false
-    }
-
-    fn add(&mut self, rule: Option<Alternatives>) -> usize {
-        self.rules.push(rule);
-        self.rules.len() - 1
-    }
-
-    /// Returns the index of a rule, defined or not.
-    fn rule(&mut self, name: &str) -> usize {
-        if let Some(rule) = self.names.get(name) {
-            return *rule;
-        }
-        let rule = self.add(None);
-        self.names.insert(name.to_owned(), rule);
-        rule
-    }
-}
-
 /// Reads a grammar.
-struct Parser<'a> {
+pub(super) struct Parser<'a> {
     text: &'a str,
     /// The unparsed rest.
     rest: &'a str,
@@ -150,11 +38,11 @@ struct Parser<'a> {
 }
 
 impl<'a> Parser<'a> {
-    fn new(text: &'a str) -> Self {
+    pub(super) fn new(text: &'a str) -> Self {
         Self { text, rest: text, grammar: Gbnf::default(), named: Vec::new() }
     }
 
-    fn grammar(mut self) -> Result<Gbnf> {
+    pub(super) fn grammar(mut self) -> Result<Gbnf> {
         if self.text.len() > MAX_LEN {
             return Err(self.error(&format!("expected at most {MAX_LEN} bytes, got {}", self.text.len())));
         }
@@ -437,78 +325,4 @@ impl<'a> Parser<'a> {
     fn error_at(&self, at: usize, problem: &str) -> Error {
         Error::Grammar(format!("GBNF, {}: {problem}", self.place(at)))
     }
-}
-
-/// Writes Lark.
-struct Writer<'a> {
-    grammar: &'a Gbnf,
-    is_recursive: bool,
-}
-
-impl Writer<'_> {
-    fn lark(&self, root: usize) -> String {
-        let mut lark = format!("start: {}\n", self.name(root));
-        let mut seen = vec![false; self.grammar.rules.len()];
-        let mut waiting = vec![root];
-        while let Some(rule) = waiting.pop() {
-            if std::mem::replace(&mut seen[rule], true) {
-                continue;
-            }
-            let alternatives = self.grammar.rules[rule].as_deref().unwrap_or_default();
-            let alternatives: Vec<String> = alternatives.iter().map(|sequence| self.sequence(sequence)).collect();
-            let _ = writeln!(lark, "{}: {}", self.name(rule), alternatives.join(" | "));
-            waiting.extend(self.grammar.named_by(rule));
-        }
-        lark
-    }
-
-    /// Terminals have names of capital letters.
-    fn name(&self, rule: usize) -> String {
-        let prefix = if self.is_recursive { "r" } else { "R" };
-        format!("{prefix}{rule}")
-    }
-
-    fn sequence(&self, sequence: &[Repeated]) -> String {
-        let mut lark = String::new();
-        for Repeated { element, min, max } in sequence {
-            let repetitions = match (min, max) {
-                (_, Some(0)) => continue,
-                (1, Some(1)) => String::new(),
-                (0, None) => "*".to_owned(),
-                (1, None) => "+".to_owned(),
-                (0, Some(1)) => "?".to_owned(),
-                (min, Some(max)) => format!("{{{min},{max}}}"),
-                (min, None) => format!("{{{min},}}"),
-            };
-            let element = match element {
-                Element::Rule(rule) => self.name(*rule),
-                Element::Class { ranges, is_negated: true } if ranges.is_empty() => "/(?s:.)/".to_owned(),
-                Element::Class { ranges, is_negated } => {
-                    let mut class = if *is_negated { "/[^".to_owned() } else { "/[".to_owned() };
-                    for (first, last) in ranges {
-                        let _ = write!(class, "\\x{{{:X}}}-\\x{{{:X}}}", u32::from(*first), u32::from(*last));
-                    }
-                    class + "]/"
-                }
-                Element::Text(text) if text.is_empty() => continue,
-                Element::Text(text) if self.is_recursive => {
-                    let characters: Vec<String> =
-                        text.chars().map(|character| literal([character].into_iter())).collect();
-                    format!("({})", characters.join(" "))
-                }
-                Element::Text(text) => literal(text.chars()),
-            };
-            let _ = write!(lark, "{element}{repetitions} ");
-        }
-        if lark.is_empty() { "\"\"".to_owned() } else { lark.trim_end().to_owned() }
-    }
-}
-
-/// Writes characters as a regular expression of Lark.
-fn literal(characters: impl Iterator<Item = char>) -> String {
-    let mut regex = "/".to_owned();
-    for character in characters {
-        let _ = write!(regex, "\\x{{{:X}}}", u32::from(character));
-    }
-    regex + "/"
 }
