@@ -26,6 +26,8 @@ from urllib.parse import urlsplit
 from rushlight_server import KEY, MODEL, compiled, serving
 
 OTHER_KEY = "another key"
+# What a response is to include for scores of its tokens.
+SCORES = "message.output_text.logprobs"
 CONTEXT = 4000
 TOKENS = 200
 MIB = 1 << 20
@@ -79,9 +81,18 @@ class Misbehaving:
         finally:
             writer.transport.abort()
 
-    def stream(self, tokens=3000, **fields):
-        ask = {"prompt": "abc", "stream": True, "ignore_eos": True, "max_tokens": tokens, **fields}
-        return request("/v1/completions", json.dumps(ask))
+    def stream(self, tokens=3000, has_scores=False, **fields):
+        """A request for a long answer, with the scores of twenty tokens for each of it or without."""
+        chat = [{"role": "user", "content": "abc"}]
+        path, ask, scores = self.choose.choice(
+            [
+                ("/v1/completions", {"prompt": "abc", "max_tokens": tokens}, {"logprobs": 20}),
+                ("/v1/chat/completions", {"messages": chat, "max_tokens": tokens}, {"logprobs": True, "top_logprobs": 20}),
+                ("/v1/responses", {"input": chat, "max_output_tokens": tokens}, {"include": [SCORES], "top_logprobs": 20}),
+            ]
+        )
+        ask |= {"stream": True, "ignore_eos": True, **(scores if has_scores else {}), **fields}
+        return request(path, json.dumps(ask))
 
     async def leaves_in_an_answer(self):
         await self.send(self.stream())
@@ -93,7 +104,7 @@ class Misbehaving:
 
     async def reads_nothing(self):
         _, writer = await self.open()
-        writer.write(self.stream(logprobs=20))
+        writer.write(self.stream(has_scores=True))
         await asyncio.sleep(self.choose.uniform(1, 5))
         writer.transport.abort()
 
