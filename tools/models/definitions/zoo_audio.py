@@ -92,9 +92,11 @@ register(
     {"encoder_hidden_size": 16, "downsampling_ratios": [2, 4], "decoder_hidden_size": 64, "n_codebooks": 3,
      "codebook_size": 64, "codebook_dim": 8},
 )  # fmt: skip
+# Without noise, as eager PyTorch draws other numbers.
 register(
     "audio", "transformers.vits", "VitsModel", ("input_ids",), ("waveform",), lambda: (tokens(38, 1, 12),),
-    SIZES | {"vocab_size": 38, "ffn_dim": 96, "flow_size": 32, "spectrogram_bins": 33, "upsample_initial_channel": 32},
+    SIZES | {"vocab_size": 38, "ffn_dim": 96, "flow_size": 32, "spectrogram_bins": 33, "upsample_initial_channel": 32,
+             "noise_scale": 0.0, "noise_scale_duration": 0.0},
 )  # fmt: skip
 register(
     "audio", "transformers.clap_audio", "ClapAudioModel", ("input_features",), ("last_hidden_state", "pooler_output"),
