@@ -132,7 +132,7 @@ fn gemm_half((m, n, k): Shape, half: Half) -> Kernel {
     })
 }
 
-/// What follows an int8 GEMM.
+/// The steps after an int8 GEMM.
 #[derive(Clone, Copy)]
 enum After {
     Clamp,
