@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::path::PathBuf;
+use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
@@ -76,7 +76,7 @@ fn count() -> Result<Vec<Counts>> {
 }
 
 /// Counts all kernels on a core: names and numbers.
-fn count_on(cpu: &str, plugin: &PathBuf, counts: &PathBuf) -> Result<Vec<(String, u64)>> {
+fn count_on(cpu: &str, plugin: &Path, counts: &Path) -> Result<Vec<(String, u64)>> {
     let program = target_folder().join(TARGET).join("release/examples/kernel_counts");
     let mut emulated = command(QEMU, &["-L", "/usr/aarch64-linux-gnu", "-cpu", cpu, "-plugin"]);
     emulated.arg(format!("{},out={}", plugin.display(), counts.display())).arg(program);

@@ -226,7 +226,7 @@ fn pages_are_opened_in_the_browser() {
         assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
         let start = std::time::Instant::now();
         while !seen.exists() {
-            assert!(start.elapsed() < std::time::Duration::from_secs(60), "{arguments:?}: no browser started");
+            assert!(start.elapsed() < std::time::Duration::from_mins(1), "{arguments:?}: no browser started");
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
         let opened = fs::read_to_string(&seen).expect("the name of a page");

@@ -129,7 +129,7 @@ impl<'a> Payload<'a> {
     /// Parses a payload and checks all of it but the constants in named data. `payload` needs no alignment.
     ///
     /// # Errors
-    /// The first fault found. See [`ErrorKind`].
+    /// The first fault found. See [`ErrorKind`](crate::ErrorKind).
     pub fn parse(payload: &'a [u8]) -> Result<Self, FormatError> {
         let header = Context::new(payload);
         let parts = header.explain(read_header(&header, MAGIC))?;
