@@ -396,7 +396,8 @@ def record(name, build, out):
     if len(files) > 1:
         description["data"] = sorted(written for written in files if written.endswith(".ptd"))
     if built.partitioners:
-        description["backends"] = ["XnnpackBackend"]
+        plans = lowered.executorch_program.execution_plan
+        description["backends"] = sorted({delegate.id for plan in plans for delegate in plan.delegates})
     description["made_with"] = {"executorch": VERSION, "torch": torch.__version__.split("+")[0]}
     cases.dump({**description, "calls": calls}, out / f"{name}.json")
     return sum(map(len, files.values()))

@@ -553,10 +553,8 @@ const NOT_EMULATED: &[&str] = &[
     "writers_are_killed_at_any_time",
 ];
 
-/// Crates in which processors differ: by their vectors and by the alignment of their reads. The reference kernels, which
-/// take most of the time to compile, have code for no processor: `aarch64-whole` tests them too.
-const ARCH_DEPENDENT: &[&str] =
-    &["rushlight-engine", "rushlight-format", "rushlight-runtime", "rushlight-cpu-payload", "rushlight-cpu-run"];
+/// Crates in which processors differ. The others have code for no processor: `aarch64-whole` tests them too.
+const ARCH_DEPENDENT: &[&str] = &["rushlight-engine", "rushlight-cpu-run"];
 
 /// Their tests again, for aarch64, and the instructions of kernels.
 fn aarch64() -> Result<()> {
@@ -592,15 +590,14 @@ fn on_aarch64(mut test: Command, mutations: &str) -> Result<()> {
 type WasmBuild = (&'static str, &'static [&'static str]);
 
 /// The build for browsers.
-const WASM: &[WasmBuild] = &[(
-    "-C target-feature=+simd128",
-    &["rushlight-engine", "rushlight-format", "rushlight-runtime", "rushlight-kernels"],
-)];
+const WASM: &[WasmBuild] =
+    &[("-C target-feature=+simd128", &["rushlight-engine", "rushlight-format", "rushlight-runtime"])];
 
-/// Without vectors; and with relaxed ones, where these, the others and portable code are compared. There the compiler must make
-/// no vectors of its own: LLVM (22 at least) takes the greater and the lesser of their elements by instructions for which NaN may
-/// be any number.
+/// The reference kernels, whose operator cases the tests in JavaScript run, too. Without vectors; and with relaxed ones, where these, the
+/// others and portable code are compared. There the compiler must make no vectors of its own: LLVM (22 at least) takes the greater and the
+/// lesser of their elements by instructions for which NaN may be any number.
 const MORE_WASM: &[WasmBuild] = &[
+    ("-C target-feature=+simd128", &["rushlight-kernels"]),
     ("", &["rushlight-engine"]),
     ("-C target-feature=+simd128,+relaxed-simd -C no-vectorize-loops -C no-vectorize-slp", &["rushlight-engine"]),
 ];

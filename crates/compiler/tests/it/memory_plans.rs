@@ -23,11 +23,22 @@ struct Totals {
     elapsed: Duration,
 }
 
+/// A folder whose plans are not compared, with the reason.
+const NOT_COMPARED: (&str, &str) = (
+    "1.5.1-cortex-m",
+    "operators have scratch memory, which no instruction writes, so that it counts as an input of the method",
+);
+
 impl Totals {
     /// Plans each method of a file, checks both plans and prints a line.
     fn add(&mut self, path: &Path) {
         let file = std::fs::read(path).unwrap();
         let Ok(program) = Program::parse(&file) else { return };
+        let (folder, reason) = NOT_COMPARED;
+        if path.parent().is_some_and(|parent| parent.ends_with(folder)) {
+            println!("{}: skipped: {reason}", path.display());
+            return;
+        }
         for method in program.methods() {
             let Recovered { buffers, plan: theirs, .. } = recover(&method);
             let name = format!("{} {}", path.display(), method.name());
