@@ -48,8 +48,9 @@ pub use isa::Isa;
 pub(crate) use scalar::Scalar;
 #[cfg(feature = "wide-scalar")]
 pub(crate) use scalar::WideScalar;
-pub(crate) use tiles::{INT8_DEPTHWISE_PIXELS, Int8Operands, Int8PanelSums};
-use tiles::{Int8DepthwiseOperands, Int8Taps, UnpackedGroup};
+pub(crate) use tiles::{
+    INT8_DEPTHWISE_PIXELS, Int8DepthwiseOperands, Int8Operands, Int8PanelSums, Int8Taps, UnpackedGroup,
+};
 pub(crate) use typed::{Bf16Pairs, I4Sums, I8Quads, I16Pairs, I32, U8Quads};
 
 /// Number of f32 lanes of a vector, and of columns of a panel of packed weights.
