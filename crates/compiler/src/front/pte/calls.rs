@@ -329,6 +329,13 @@ impl Method<'_, '_> {
                 id
             }
         };
+        if outs.iter().any(|out| matches!(self.plan.values.get(*out as usize), Some(ValueModel::Int(_)))) {
+            let error = Error::unsupported("a delegate that gives an integer must be translated to operators");
+            return Err(match &self.model.delegates[id].refusal {
+                Some(refusal) => error.got(format!("no translation: {refusal}")),
+                None => error,
+            });
+        }
         self.store_planned(Op::Delegate(id), bound, &outs)
     }
 
