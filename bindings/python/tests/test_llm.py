@@ -246,7 +246,7 @@ def test_an_llm_of_a_folder_is_compiled_once(tmp_path):
         short = rushlight.llm.LLM(source, DECODER, max_context_len=16)
         assert short.max_context_len == 16
         assert short.generate([3, 4], temperature=0, ignore_eos=True).usage.completion_tokens == 15
-    for positions, problem in ((0, "1 to"), (10**6, "larger --max-context-len"), (-1, "an int from 0"), ("a", "an int from 0")):
+    for positions, problem in ((0, "1 or more"), (10**6, "larger --max-context-len"), (-1, "an int from 0"), ("a", "an int from 0")):
         with pytest.raises(ValueError, match=problem):
             rushlight.llm.LLM(file, max_context_len=positions)
     with pytest.raises(TypeError, match="did you mean 'max_context_len'"):
