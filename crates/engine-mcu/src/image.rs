@@ -54,7 +54,7 @@ impl Axis {
     /// The taps inside of `size` elements at output position `at`, and the element under the first of them.
     pub(crate) fn taps(&self, at: usize, size: usize) -> (Range<usize>, usize) {
         let start = at * self.stride;
-        // Before the taps there are so many elements of padding; after it, so many real ones.
+        // The number of taps in the padding, and up to the end of the image, at a dilation of 1.
         let missing = self.padding.saturating_sub(start);
         let rest = (size + self.padding).saturating_sub(start);
         let (first, end) = if self.dilation == 1 {
@@ -80,10 +80,43 @@ impl Window {
         self.rows.is_valid(input.height, output.height) && self.columns.is_valid(input.width, output.width)
     }
 
+    /// Calls `compute` with the patch and the channels of each output position. The shapes are valid.
+    pub(crate) fn for_each_patch(
+        &self,
+        (input, x): (&Image, &[i8]),
+        (output, out): (&Image, &mut [i8]),
+        mut compute: impl FnMut(&Patch<'_>, &mut [i8]),
+    ) {
+        if out.is_empty() {
+            return;
+        }
+        for (row, out) in out.chunks_exact_mut(output.width * output.channels).enumerate() {
+            let (image, y) = (row / output.height, row % output.height);
+            let x = &x[image * input.size()..(image + 1) * input.size()];
+            let (rows, top) = self.rows.taps(y, input.height);
+            for (column, out) in out.chunks_exact_mut(output.channels).enumerate() {
+                let (columns, left) = self.columns.taps(column, input.width);
+                compute(&Patch { x, rows: rows.clone(), top, columns, left }, out);
+            }
+        }
+    }
+
     /// The number of taps, if it fits.
     pub(crate) fn taps(&self) -> Option<usize> {
         self.rows.kernel.checked_mul(self.columns.kernel)
     }
+}
+
+/// The part of a window that lies inside of the image.
+pub(crate) struct Patch<'a> {
+    /// One image.
+    pub x: &'a [i8],
+    pub rows: Range<usize>,
+    /// The row under the first tap.
+    pub top: usize,
+    pub columns: Range<usize>,
+    /// The column under the first tap.
+    pub left: usize,
 }
 
 #[cfg(test)]

@@ -42,34 +42,26 @@ impl Pool2d {
         end: impl Fn(i32, i32) -> i32,
     ) -> Result<(), Mismatch> {
         Mismatch::unless(self.is_valid(x, out))?;
-        let Self { input, output, window, .. } = *self;
-        if out.is_empty() {
-            return Ok(());
-        }
-        for (row, out) in out.chunks_exact_mut(output.width * output.channels).enumerate() {
-            let (image, y) = (row / output.height, row % output.height);
-            let x = &x[image * input.size()..(image + 1) * input.size()];
-            let (rows, top) = window.rows.taps(y, input.height);
-            for (column, out) in out.chunks_exact_mut(output.channels).enumerate() {
-                let (columns, left) = window.columns.taps(column, input.width);
-                let count = (rows.len() * columns.len()) as i32;
-                for (tile, out) in out.chunks_mut(LANES).enumerate() {
-                    let mut lanes = [start; LANES];
-                    let lanes = &mut lanes[..out.len()];
-                    for y in (0..rows.len()).map(|i| top + i * window.rows.dilation) {
-                        for column in (0..columns.len()).map(|i| left + i * window.columns.dilation) {
-                            let at = (y * input.width + column) * input.channels + LANES * tile;
-                            for (lane, &x) in lanes.iter_mut().zip(&x[at..at + out.len()]) {
-                                *lane = fold(*lane, i32::from(x));
-                            }
+        let Self { input, window, .. } = *self;
+        window.for_each_patch((&input, x), (&self.output, out), |patch, out| {
+            let (rows, columns) = (patch.rows.len(), patch.columns.len());
+            let count = (rows * columns) as i32;
+            for (tile, out) in out.chunks_mut(LANES).enumerate() {
+                let mut lanes = [start; LANES];
+                let lanes = &mut lanes[..out.len()];
+                for y in (0..rows).map(|i| patch.top + i * window.rows.dilation) {
+                    for column in (0..columns).map(|i| patch.left + i * window.columns.dilation) {
+                        let at = (y * input.width + column) * input.channels + LANES * tile;
+                        for (lane, &x) in lanes.iter_mut().zip(&patch.x[at..at + out.len()]) {
+                            *lane = fold(*lane, i32::from(x));
                         }
                     }
-                    for (out, &lane) in out.iter_mut().zip(&*lanes) {
-                        *out = end(lane, count).max(i32::from(self.min)).min(i32::from(self.max)) as i8;
-                    }
+                }
+                for (out, &lane) in out.iter_mut().zip(&*lanes) {
+                    *out = end(lane, count).max(i32::from(self.min)).min(i32::from(self.max)) as i8;
                 }
             }
-        }
+        });
         Ok(())
     }
 }

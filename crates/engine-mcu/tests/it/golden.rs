@@ -122,7 +122,7 @@ impl Channels {
     }
 }
 
-/// A window over so many elements.
+/// A window over an axis of this many elements.
 #[derive(Clone, Copy)]
 struct Along {
     axis: Axis,

@@ -50,6 +50,17 @@ pub trait NamedData {
     fn named(&self, key: &str) -> Option<Bytes>;
 }
 
+/// Returns the named data of a constant.
+///
+/// # Errors
+/// `InvalidProgram` if it is missing.
+pub(super) fn constant_data(named: &(impl NamedData + ?Sized), key: &str) -> Result<Bytes, Error> {
+    named.named(key).ok_or_else(|| {
+        Error::invalid(format!("the data `{key}` of the delegate is missing"))
+            .help("give the .ptd file that was saved with the program")
+    })
+}
+
 /// The call of a delegate, which the nodes of its payload replace.
 pub trait Site: NamedData {
     /// The arguments that the call reads, from its first. Tensors have their dimensions in the order of [`Axes`]; integers

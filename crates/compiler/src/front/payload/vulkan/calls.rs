@@ -15,11 +15,10 @@ pub(super) struct Calls<'v, 'a> {
 }
 
 /// Operators that only move tensors between layouts on the device, and copies.
-const COPIES: [&str; 6] = [
+const COPIES: [&str; 5] = [
     "et_vk.prepack.default",
     "aten.clone.default",
     "aten.alias_copy.default",
-    "aten.copy.default",
     "dim_order_ops._to_dim_order_copy.default",
     "dim_order_ops._clone_dim_order.default",
 ];

@@ -7,6 +7,7 @@ use rushlight_format::payload::vulkan::{ConstantData, Payload, TensorValue, Valu
 use rushlight_graph::operators::aten;
 use rushlight_graph::{Arg, Bytes, Constant, Error, Kind, TensorType, ValueId};
 
+use super::super::importer::constant_data;
 use super::Site;
 use crate::front::part;
 
@@ -116,10 +117,7 @@ impl<'a> Values<'a> {
         let len = Constant { name: format!("vulkan_{index}"), ty, data: zeros }.len()?;
         let data = match self.parsed.constant(index) {
             Some(ConstantData::Bytes(bytes)) => part(self.payload, bytes).unwrap_or_else(|| bytes.to_vec().into()),
-            Some(ConstantData::Named(key)) => site.named(key).ok_or_else(|| {
-                Error::invalid(format!("the data `{key}` of the delegate is missing"))
-                    .help("give the .ptd file that was saved with the program")
-            })?,
+            Some(ConstantData::Named(key)) => constant_data(site, key)?,
             None => return Err(Error::invalid(format!("the delegate has no constant {index}"))),
         };
         // Data may be followed by padding.

@@ -13,6 +13,7 @@ use rushlight_graph::Error;
 use rushlight_graph::operators::{aten, quantized_decomposed, rushlight};
 use rushlight_graph::{Arg, Constant, Expr, TensorType, ValueId};
 
+use super::super::importer::constant_data;
 use super::{Site, Written};
 
 /// The tensors of a payload, and the values that those known so far have in the graph.
@@ -328,10 +329,7 @@ impl<'a> Values<'a> {
         let len = Constant { name: name.clone(), ty: ty.clone(), data: rushlight_graph::ConstantData::Zeros }.len()?;
         let data = match self.parsed.constant(index) {
             Some(ConstantData::Bytes(bytes)) => part(self.payload, bytes).unwrap_or_else(|| bytes.to_vec().into()),
-            Some(ConstantData::Named(key)) => site.named(key).ok_or_else(|| {
-                Error::invalid(format!("the data `{key}` of the delegate is missing"))
-                    .help("give the .ptd file that was saved with the program")
-            })?,
+            Some(ConstantData::Named(key)) => constant_data(site, key)?,
             None => return Err(Error::invalid(format!("the delegate has no constant {index}"))),
         };
         // Data may be followed by padding.
