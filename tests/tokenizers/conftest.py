@@ -1,8 +1,13 @@
+import os
+
 import pytest
 from originals import HuggingFace, SentencePiece
 from samples import SAMPLES
 
 from rushlight.llm import Tokenizer
+
+# A run compares a third of the tokenizers, which RUSHLIGHT_PART chooses, or all with RUSHLIGHT_WHOLE=1.
+COMPARED = SAMPLES if os.environ.get("RUSHLIGHT_WHOLE") else SAMPLES[int(os.environ.get("RUSHLIGHT_PART", 0)) % 3 :: 3]
 
 
 class Pair:
@@ -10,7 +15,7 @@ class Pair:
 
     def __init__(self, sample):
         self.name = sample.name
-        self.index = SAMPLES.index(sample)
+        self.index = COMPARED.index(sample)
         self.original = sample.original()
         self.tokenizer = Tokenizer.load(sample.path())
 
@@ -44,6 +49,6 @@ def difference(name, given, expected, got):
     )
 
 
-@pytest.fixture(scope="module", params=SAMPLES, ids=lambda sample: sample.name)
+@pytest.fixture(scope="module", params=COMPARED, ids=lambda sample: sample.name)
 def pair(request):
     return Pair(request.param)

@@ -51,6 +51,9 @@ const MODULES: &[(&str, &[&str], &[&str])] = &[
 const STAND_IN: &str = "baseline";
 const THREADS: &str = "threads";
 
+/// The variants that tests are run with, and their features.
+const TEST_VARIANTS: &[(&str, &[&str])] = &[(STAND_IN, &["--features", "compile,llm"]), (THREADS, &[])];
+
 const TARGET: &str = "wasm32-unknown-unknown";
 
 /// Builds the package into `target/npm`, optimized, packs it and prints its sizes. Returns its folder.
@@ -59,7 +62,7 @@ pub fn package() -> Result<PathBuf> {
     start(&folder)?;
     for (kind, features, variants) in MODULES {
         for variant in *variants {
-            let module = build("npm", features, of(variant)?)?;
+            let module = build("npm", features, of(variant)?, &target_folder())?;
             bind(&module, &folder.join("wasm"), &format!("{kind}-{variant}"))?;
         }
     }
@@ -80,8 +83,8 @@ pub fn test_package(folder: &Path) -> Result<()> {
     run(checked("build").args(["--tests", "--lib"]))?;
     put_addon("checked", folder)?;
     let known = format!("run-{STAND_IN}");
-    for (variant, features) in [(STAND_IN, &["--features", "compile,llm"][..]), (THREADS, &[])] {
-        let module = build("dev", features, of(variant)?)?;
+    for (variant, features) in TEST_VARIANTS {
+        let module = build("dev", features, of(variant)?, &test_modules_folder())?;
         bind(&module, &folder.join("wasm"), &format!("run-{variant}"))?;
     }
     for (kind, _, variants) in MODULES {
@@ -94,6 +97,20 @@ pub fn test_package(folder: &Path) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Compiles the modules of [`test_package`].
+pub fn test_modules() -> Result<()> {
+    setup::one("cross")?;
+    TEST_VARIANTS.iter().try_for_each(|(variant, features)| {
+        build("dev", features, of(variant)?, &test_modules_folder())?;
+        Ok(())
+    })
+}
+
+/// Where modules of tests are compiled: the same for all stages, some of which have target folders of their own.
+pub fn test_modules_folder() -> PathBuf {
+    root().join("target/test-modules")
 }
 
 /// Builds the package, and the demo page with it into `target/demo`.
@@ -193,9 +210,9 @@ fn of(variant: &str) -> Result<&'static Variant> {
     VARIANTS.iter().find(|known| known.name == variant).with_context(|| format!("no variant `{variant}`"))
 }
 
-fn build(profile: &str, features: &[&str], variant: &Variant) -> Result<PathBuf> {
+fn build(profile: &str, features: &[&str], variant: &Variant, folder: &Path) -> Result<PathBuf> {
     let mut build = command("cargo", &["build", "--quiet", "-p", "rushlight-js", "--target", TARGET]);
-    build.args(["--profile", profile]).args(features);
+    build.args(["--profile", profile]).args(features).arg("--target-dir").arg(folder);
     if variant.builds_std {
         setup::one("rust-src")?;
         build.arg("-Zbuild-std=std,panic_abort").env("RUSTC_BOOTSTRAP", "1");
@@ -204,19 +221,27 @@ fn build(profile: &str, features: &[&str], variant: &Variant) -> Result<PathBuf>
         build.env("RUSTFLAGS", variant.flags);
     }
     run(&mut build)?;
-    Ok(target_folder().join(TARGET).join(if profile == "dev" { "debug" } else { profile }).join("rushlight_js.wasm"))
+    Ok(folder.join(TARGET).join(if profile == "dev" { "debug" } else { profile }).join("rushlight_js.wasm"))
 }
 
 /// Writes `name.wasm`, and `name.js` with the function `bind`, which makes the JavaScript of one instance.
 fn bind(module: &Path, folder: &Path, name: &str) -> Result<()> {
     let made = target_folder().join("bindgen");
-    let mut bindgen = command(setup::tool("wasm-bindgen")?, &["--target", "web", "--no-typescript"]);
-    bindgen.args(["--omit-default-module-path", "--out-name", name]).arg("--out-dir").arg(&made);
-    run(bindgen.arg(module))?;
-    let glue = fs::read_to_string(made.join(format!("{name}.js")))?;
-    fs::write(folder.join(format!("{name}.js")), of_instance(&glue)?)?;
-    fs::copy(made.join(format!("{name}_bg.wasm")), folder.join(format!("{name}.wasm")))?;
+    let (glue, bound) = (made.join(format!("{name}.js")), made.join(format!("{name}_bg.wasm")));
+    if !is_newer(&bound, module) {
+        let mut bindgen = command(setup::tool("wasm-bindgen")?, &["--target", "web", "--no-typescript"]);
+        bindgen.args(["--omit-default-module-path", "--out-name", name]).arg("--out-dir").arg(&made);
+        run(bindgen.arg(module))?;
+    }
+    fs::write(folder.join(format!("{name}.js")), of_instance(&fs::read_to_string(glue)?)?)?;
+    fs::copy(bound, folder.join(format!("{name}.wasm")))?;
     Ok(())
+}
+
+/// True if both files are there, and the first was written after the second.
+fn is_newer(first: &Path, second: &Path) -> bool {
+    let written = |path: &Path| path.metadata().and_then(|file| file.modified());
+    matches!((written(first), written(second)), (Ok(first), Ok(second)) if first > second)
 }
 
 /// Makes a function of a JavaScript module that wasm-bindgen wrote: as it is, a module has one instance.

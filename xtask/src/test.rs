@@ -1,6 +1,6 @@
 //! All tests, in stages. A stage whose tools are missing installs them first.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 
@@ -10,7 +10,7 @@ use crate::book;
 use crate::budgets;
 use crate::c;
 use crate::check;
-use crate::command::{PORTABLE_TILES, cargo, checked, command, exists, output, root, run, target_folder};
+use crate::command::{cargo, checked, command, exists, output, root, run};
 use crate::counts;
 use crate::jvm;
 use crate::npm;
@@ -24,17 +24,18 @@ use crate::writers;
 pub const ROUNDS: &[Round] = &[
     // The library and the tests are built while other targets are tested.
     Round {
-        steps: &[Step::new("check", check::all).within(300), Step::new("rust", rust).within(660)],
+        steps: &[Step::new("check", check::all).within(300), Step::new("rust", rust).within(580)],
         beside: &[
-            Step::new("aarch64", aarch64).within(580),
+            Step::new("aarch64", aarch64).within(440),
             Step::new("wasm", wasm).within(140),
             Step::new("tools", tools).within(30),
+            Step::new("modules", modules).within(250),
         ],
         folder: Folder::Own,
     },
     // Stages that use them. Packages of C, JavaScript and Java are made in the second column alone.
     Round {
-        steps: &[Step::new("python", python).within(500), Step::new("models", models).within(340)],
+        steps: &[Step::new("python", python).within(480), Step::new("models", models).within(300)],
         beside: &[
             Step::new("embedded", embedded).within(60),
             Step::new("hostile", hostile).within(40),
@@ -55,6 +56,7 @@ pub fn stages() -> impl Iterator<Item = &'static Step> {
 /// Stages that take long, which only run when they are named.
 const LONG_STAGES: &[Step] = &[
     Step::new("loom", loom),
+    Step::new("portable-tiles", portable_tiles),
     Step::new("wheel", wheel),
     Step::new("server-load", server_load),
     Step::new("ray", ray),
@@ -110,16 +112,8 @@ fn quick_check_and_tests() -> Result<()> {
 
 /// All crates but the server of language models and grammars, whose dependencies take a tenth of the time of a build from nothing.
 /// `cargo xtask test rust` tests them.
-const QUICK_PACKAGES: &[&str] = &[
-    "--workspace",
-    "--exclude",
-    "rushlight-llm-server",
-    "--no-default-features",
-    "--features",
-    "rushlight-cli/llm",
-    "--features",
-    PORTABLE_TILES,
-];
+const QUICK_PACKAGES: &[&str] =
+    &["--workspace", "--exclude", "rushlight-llm-server", "--no-default-features", "--features", "rushlight-cli/llm"];
 
 /// `cargo test` in the profile `dev`, which compiles in a fraction of the time that `checked` takes: the libraries and
 /// programs, and the integration tests that are one binary a crate.
@@ -220,6 +214,14 @@ fn rust() -> Result<()> {
     Ok(())
 }
 
+/// The engine's tests with its portable code too: scalar loops, and the tile of AVX-512 on machines that have no AVX-512.
+fn portable_tiles() -> Result<()> {
+    run(&mut command(
+        "cargo",
+        &["test", "--profile", "checked", "--quiet", "-p", "rushlight-engine", "--features", "wide-scalar"],
+    ))
+}
+
 /// All interleavings of the thread pool's protocol.
 fn loom() -> Result<()> {
     let mut loom = command("cargo", &["test", "--release", "--quiet", "--target-dir", "target/loom"]);
@@ -272,7 +274,7 @@ fn python() -> Result<()> {
         println!(
             "NOT RUN: each character and long text with each tokenizer; `cargo xtask test tokenizers-whole` takes them"
         );
-        run(&mut tokenizers())?;
+        run(tokenizers().env("RUSHLIGHT_PART", commits().to_string()))?;
         run(command(venv_python(), &["-m", "pytest", "-q", "tests/templates"]).env("PYTHONPATH", PYTHON_PACKAGE))?;
     }
     run(command(venv_python(), &["-m", "pytest", "-q", "tests/server", "tests/terminal"])
@@ -476,22 +478,26 @@ fn zoo() -> Result<()> {
 /// come models that ExecuTorch lowered for XNNPACK, against its results; decoders that it or transformers exported; and a
 /// few architectures of the zoo.
 ///
-/// Takes a sixth of the models and one of each other kind, chosen by the commit. `models-whole` takes all.
+/// Takes a twelfth of the models and one of each other kind, chosen by the commit. `models-whole` takes all.
 fn models() -> Result<()> {
     setup::one("python")?;
-    // Without git's history it is the first.
-    let commits = output(&mut command("git", &["rev-list", "--count", "HEAD"])).unwrap_or_default();
-    let commits: usize = commits.trim().parse().unwrap_or(0);
+    let commits = commits();
     let part = commits % PARTS;
     println!("part {part} of {PARTS} of the models: `cargo xtask test models-whole` takes all");
-    generated_models(Some(format!("{part}/{PARTS}")), 4, 5)?;
+    generated_models(Some(format!("{part}/{PARTS}")), 4, 2)?;
     let one_of = |names: &[&'static str]| names[commits % names.len()];
     exported_models(&[one_of(FEW_XNNPACK_MODELS)], &[one_of(FEW_LLAMA_MODELS)])?;
     few_architectures(&[one_of(FEW_ARCHITECTURES)])
 }
 
+/// The number of commits, which chooses the parts of a run; 0 without git's history.
+fn commits() -> usize {
+    let commits = output(&mut command("git", &["rev-list", "--count", "HEAD"])).unwrap_or_default();
+    commits.trim().parse().unwrap_or(0)
+}
+
 /// Parts that models are divided into.
-const PARTS: usize = 6;
+const PARTS: usize = 12;
 
 /// All models, ExecuTorch's programs of all, and more that it lowered for XNNPACK.
 fn models_whole() -> Result<()> {
@@ -635,12 +641,24 @@ fn wasm_builds(builds: &[WasmBuild]) -> Result<()> {
 const BARE_WASM: &[&str] = &["add", "mlp", "conv", "softmax"];
 
 fn bare_wasm() -> Result<()> {
-    let target = "wasm32-unknown-unknown";
-    run(&mut command("cargo", &["build", "--quiet", "-p", "rushlight-example-wasm", "--target", target]))?;
-    let module = target_folder().join(target).join("debug/rushlight_example_wasm.wasm");
     let mut host = command("node", &["tools/wasm.mjs"]);
-    host.arg(module);
+    host.arg(bare_wasm_module()?);
     run(host.args(BARE_WASM.iter().map(|name| format!("tests/corpus/1.5.1/{name}.json"))))
+}
+
+/// Compiles the module of `examples/wasm`.
+fn bare_wasm_module() -> Result<PathBuf> {
+    let (target, folder) = ("wasm32-unknown-unknown", npm::test_modules_folder());
+    let mut build = command("cargo", &["build", "--quiet", "-p", "rushlight-example-wasm", "--target", target]);
+    run(build.arg("--target-dir").arg(&folder))?;
+    Ok(folder.join(target).join("debug/rushlight_example_wasm.wasm"))
+}
+
+/// Compiles the modules that the tests of JavaScript run.
+fn modules() -> Result<()> {
+    setup::one("cross")?;
+    bare_wasm_module()?;
+    npm::test_modules()
 }
 
 fn wasm_tests((flags, packages): &WasmBuild) -> Result<String> {

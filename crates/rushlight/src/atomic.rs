@@ -216,9 +216,9 @@ enum Beside {
 
 impl Beside {
     /// Renames the file to its final name.
-    fn rename(mut self, path: &Path) -> io::Result<()> {
+    fn rename(self, path: &Path) -> io::Result<()> {
         #[cfg(target_os = "linux")]
-        if let Self::Unnamed(file) = &mut self {
+        if let Self::Unnamed(file) = &self {
             let named = unnamed::link(file, path)?;
             return fs::rename(named.path(), path);
         }
@@ -237,9 +237,11 @@ impl Beside {
 
 impl Drop for Beside {
     fn drop(&mut self) {
-        if let Self::Named(path) = self {
+        match self {
             // The file has its name, or is useless. A failure to remove it has no consequence.
-            drop(fs::remove_file(path));
+            Self::Named(path) => drop(fs::remove_file(path)),
+            #[cfg(target_os = "linux")]
+            Self::Unnamed(_) => {}
         }
     }
 }
@@ -272,7 +274,7 @@ mod unnamed {
     }
 
     /// Gives a file a temporary name in the folder of another.
-    pub(super) fn link(file: &mut File, path: &Path) -> io::Result<Beside> {
+    pub(super) fn link(mut file: &File, path: &Path) -> io::Result<Beside> {
         let from = name(file);
         let linked =
             free_name(path, |beside| linkat(CWD, &from, CWD, beside, AtFlags::SYMLINK_FOLLOW).map_err(io::Error::from));
@@ -283,7 +285,7 @@ mod unnamed {
         let (mut copy, beside) = create_named(path)?;
         let beside = Beside::Named(beside);
         file.rewind()?;
-        io::copy(file, &mut copy)?;
+        io::copy(&mut file, &mut copy)?;
         copy.set_permissions(file.metadata()?.permissions())?;
         Ok(beside)
     }
