@@ -29,6 +29,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -286,16 +287,18 @@ def dead_links(page):
 
 
 def run_page(path, folder):
+    """The page that ran, its failure or None, and the seconds that it took."""
     folder.mkdir()
     page = Page(path, folder)
     failure = None
+    start = time.monotonic()
     try:
         page.run()
         if dead := dead_links(path):
             raise Failure(f"{name_of(path)}: links to nothing: {', '.join(dead)}")
     except (Failure, subprocess.TimeoutExpired) as error:
         failure = str(error)
-    return page, failure
+    return page, failure, time.monotonic() - start
 
 
 def run(paths):
@@ -304,11 +307,12 @@ def run(paths):
         names = [re.sub(r"\W", "-", path.stem) for path in paths]
         folders = [pathlib.Path(scratch) / f"{index}-{name}" for index, name in enumerate(names)]
         with concurrent.futures.ThreadPoolExecutor(2) as threads:
-            for page, failure in threads.map(run_page, paths, folders):
+            for page, failure, seconds in threads.map(run_page, paths, folders):
                 counts += page.counts
                 not_run += page.not_run
                 shown = ", ".join(f"{count} {language}" for language, count in sorted(page.counts.items()))
-                print(f"{name_of(page.path)}: {'FAILED' if failure else shown or 'nothing to run'}", flush=True)
+                outcome = "FAILED" if failure else shown or "nothing to run"
+                print(f"{name_of(page.path)}: {outcome}, {seconds:.0f} s", flush=True)
                 failures += [failure] if failure else []
     for line in not_run:
         print("NOT RUN:", line)

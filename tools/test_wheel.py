@@ -65,7 +65,7 @@ def test_beside_torch(*arguments, **variables):
     tests = sorted(path for path in (BINDINGS / "tests").glob("test_*.py") if path.name != "test_plain.py")
     # Two processes with as many threads each wait for each other.
     environment = {**os.environ, "OMP_NUM_THREADS": "1", **variables}
-    run(sys.executable, "-m", "pytest", "--quiet", "--numprocesses", "2", *arguments, *tests, env=environment)
+    run(sys.executable, "-m", "pytest", "--quiet", "--durations=20", "--numprocesses", "2", *arguments, *tests, env=environment)
 
 
 def main():

@@ -68,7 +68,7 @@ def test_a_page(name, tmp_path, monkeypatch):
     monkeypatch.setattr(book, "DOCTESTS", doctests)
     page = tmp_path / "page.md"
     page.write_text(text)
-    _, failure = book.run_page(page, tmp_path / "run")
+    _, failure, _ = book.run_page(page, tmp_path / "run")
     assert (failure is None) if reason is None else (failure and reason in failure), failure
 
 

@@ -2,7 +2,8 @@
 
     RUSHLIGHT=target/checked/rushlight .venv/bin/python tests/server/misbehave.py --seconds 600
 
-Starts a server with a tiny Llama, or with the program that `--program` names. One client streams answers: alone, and then beside 32 others,
+Starts a server with a Llama of 19 million random weights, or with the program that `--program` names; a token of a tiny one takes no longer
+than a pause of the machine. One client streams answers: alone, and then beside 32 others,
 in several rounds. The others leave, stall, hold connections, send the largest and the worst bodies, pretend to be web pages, and so on.
 Fails if a token of the one takes more than twice as long as its slowest token alone, if an answer of it is refused or cut off, if the
 server's memory grows beyond a bound, if another of its threads ends, or if Ctrl-C does not end it within two seconds in the middle of all
@@ -42,6 +43,25 @@ def long_model(folder):
     config = json.loads((source / "config.json").read_text())
     config["max_position_embeddings"] = CONTEXT
     (source / "config.json").write_text(json.dumps(config))
+    return compiled(folder, model=source, context=CONTEXT)
+
+
+def wide_model(folder):
+    """A Llama as above with more and larger layers, of random weights."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    source = Path(folder) / "wide"
+    shutil.copytree(MODEL, source)
+    config = json.loads((source / "config.json").read_text()) | {
+        "hidden_size": 384,
+        "intermediate_size": 1024,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 12,
+        "num_key_value_heads": 4,
+        "head_dim": 32,
+        "max_position_embeddings": CONTEXT,
+    }
+    LlamaForCausalLM(LlamaConfig(**config)).save_pretrained(source)
     return compiled(folder, model=source, context=CONTEXT)
 
 
@@ -373,7 +393,7 @@ def main():
     parser.add_argument("--program", type=Path)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        program = arguments.program or long_model(folder)
+        program = arguments.program or wide_model(folder)
         with serving(program, "--api-key", OTHER_KEY, "--sessions", "4", "--client-timeout", "10") as (process, address):
             problems = measure(process, address, arguments)
         problems += interrupted(program, arguments)

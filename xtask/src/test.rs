@@ -277,7 +277,7 @@ fn python() -> Result<()> {
         run(tokenizers().env("RUSHLIGHT_PART", commits().to_string()))?;
         run(command(venv_python(), &["-m", "pytest", "-q", "tests/templates"]).env("PYTHONPATH", PYTHON_PACKAGE))?;
     }
-    run(command(venv_python(), &["-m", "pytest", "-q", "tests/server", "tests/terminal"])
+    run(command(venv_python(), &["-m", "pytest", "-q", SLOWEST, "tests/server", "tests/terminal"])
         .env("RUSHLIGHT", "target/checked/rushlight"))
 }
 
@@ -307,16 +307,19 @@ fn book_and_examples() -> Result<()> {
     book::build()?;
     let mut pages = command(book_python(), &["tools/book.py"]);
     run(pages.env("PYTHONPATH", &package).env("RUSHLIGHT", root().join("target/checked/rushlight")))?;
-    let tests = ["-m", "pytest", "-q", "--numprocesses", "2", "tests/book", "tests/examples"];
+    let tests = ["-m", "pytest", "-q", SLOWEST, "--numprocesses", "2", "tests/book", "tests/examples"];
     run(command(book_python(), &tests).env("PYTHONPATH", &package))
 }
+
+/// The tests of pytest that take longest are shown with their times.
+const SLOWEST: &str = "--durations=10";
 
 /// The Python package that `tools/test_wheel.py` puts together.
 const PYTHON_PACKAGE: &str = "target/wheel/package";
 
 /// Tokenizers beside their originals.
 fn tokenizers() -> Command {
-    let mut tests = command(tokenizers_python(), &["-m", "pytest", "-q", "--numprocesses", "2"]);
+    let mut tests = command(tokenizers_python(), &["-m", "pytest", "-q", SLOWEST, "--numprocesses", "2"]);
     tests.arg("tests/tokenizers").env("PYTHONPATH", PYTHON_PACKAGE);
     tests
 }
@@ -560,11 +563,12 @@ const NOT_EMULATED: &[&str] = &[
 ];
 
 /// Crates in which processors differ. The others have code for no processor: `aarch64-whole` tests them too.
-const ARCH_DEPENDENT: &[&str] = &["rushlight-engine", "rushlight-cpu-run"];
+pub const ARCH_DEPENDENT: &[&str] = &["rushlight-engine", "rushlight-cpu-run"];
 
-/// Their tests again, for aarch64, and the instructions of kernels.
+/// Their tests again, for aarch64, and the instructions of kernels. Both in the profile `release`, so that the engine is compiled once: what
+/// `checked` checks besides, `aarch64-whole` does.
 fn aarch64() -> Result<()> {
-    let mut test = command("cargo", &["test", "--profile", "checked", "--quiet"]);
+    let mut test = command("cargo", &["test", "--release", "--quiet"]);
     test.args(ARCH_DEPENDENT.iter().flat_map(|name| ["-p", name]));
     on_aarch64(test, EMULATED_MUTATIONS)?;
     counts::check()

@@ -108,7 +108,7 @@ def int4_rows(x):
 CACHES = {"f16": lambda x: x.half().float(), "bf16": lambda x: x.bfloat16().float(), "int8": int8_rows, "int4": int4_rows}
 
 
-@pytest.mark.parametrize("kind", CACHES)
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=[pytest.mark.slow] if "f16" in kind else []) for kind in CACHES])
 def test_a_cache_gives_the_tokens_of_eager_with_rounded_keys_and_values(model, kind):
     kept = CACHES[kind]
 

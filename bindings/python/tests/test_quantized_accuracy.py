@@ -133,6 +133,7 @@ def test_sentences_in_dynamic_int8(embeddings):
         assert_near(program, inputs, expected, 0.99)
 
 
+@pytest.mark.slow
 def test_sentences_in_4_bits_through_pytorch(embeddings):
     model, inputs, expected = embeddings
     model = copy.deepcopy(model)

@@ -75,6 +75,7 @@ def test_splits_at_indices_that_are_inputs(use, form):
         check(lambda x, indices, dim=dim: USES[use](torch.tensor_split(x, indices, dim), dim), calls, form)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 def test_splits_at_constants(form):
     constants = [[], [1], [3, 1], [-2], [-9, 9], [2, 2], [0, 5], [-1, 1, -1]]

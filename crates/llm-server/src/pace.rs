@@ -1,12 +1,13 @@
 //! The work of one turn of the model, between two tokens of an answer: which answers get a token, and how much of a prompt is read.
 //!
-//! Each tenant has one unit of work in a turn: a token of one of its answers, or a part of a prompt. More work joins as far as the turn
-//! takes no longer than two tokens of the tenant whose token takes least. Models that read their weights once for all answers have room
+//! Each key has one unit of work in a turn, or each tenant where there is one key or none: a token of one of its answers, or a part of a
+//! prompt. More work joins as far as the turn takes no longer than two tokens of the tenant whose token takes least. Models that read their weights once for all answers have room
 //! for all in each turn. Where each answer takes its own time, the answers of a tenant take turns, and those of others are not slower.
 
 use std::time::Duration;
 
 use crate::fair::Tenant;
+use crate::open::Client;
 
 /// Minimum number of a prompt's tokens that are read beside answers.
 const MIN_PREFILL: usize = 8;
@@ -163,6 +164,11 @@ impl Pace {
         // Those that waited for longest first.
         let mut order: Vec<usize> = (0..ready.len()).collect();
         order.sort_by_key(|index| ready.get(*index).map(|answer| answer.latest));
+        let mut keys = ready.iter().map(|answer| answer.tenant.key).chain(reading.map(|reading| reading.tenant.key));
+        let first = keys.next();
+        let has_keys = keys.any(|key| Some(key) != first);
+        // Clients of a key are one beside another key.
+        let unit = |tenant: Tenant| if has_keys { Tenant { client: Client::default(), ..tenant } } else { tenant };
         let mut units: Vec<Tenant> = Vec::new();
         let mut work = Work::default();
         let mut rest = Vec::new();
@@ -170,17 +176,17 @@ impl Pace {
         let mut least = f64::INFINITY;
         // A prompt is the unit of its tenant if it has waited for longer than the tenant's answers.
         let is_unit = reading.is_some_and(|reading| {
-            let own = ready.iter().filter(|answer| answer.tenant == reading.tenant);
+            let own = ready.iter().filter(|answer| unit(answer.tenant) == unit(reading.tenant));
             own.map(|answer| answer.latest).min().is_none_or(|latest| reading.latest <= latest)
         });
-        units.extend(reading.filter(|_| is_unit).map(|reading| reading.tenant));
+        units.extend(reading.filter(|_| is_unit).map(|reading| unit(reading.tenant)));
         for index in order {
             let Some(answer) = ready.get(index) else { continue };
             least = least.min(self.expected(Call::default().with(answer.position)));
-            if units.contains(&answer.tenant) {
+            if units.contains(&unit(answer.tenant)) {
                 rest.push((index, *answer));
             } else {
-                units.push(answer.tenant);
+                units.push(unit(answer.tenant));
                 call.add(answer.position);
                 work.answers.push(index);
             }
@@ -229,7 +235,6 @@ fn lessen(work: &mut Work, ready: &[Ready], rest: &[(usize, Ready)]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::open::Client;
 
     fn tenant(client: u8) -> Tenant {
         Tenant { key: 0, client: Client::of([10, 0, 0, client].into()) }
@@ -265,10 +270,17 @@ mod tests {
 
     /// The first tenant has one answer, the second `others`, and a prompt if `has_prompt`.
     fn run(machine: Machine, others: usize, has_prompt: bool, turns: u64) -> Run {
+        let tenants: Vec<Tenant> = (0..=others).map(|index| tenant(u8::from(index > 0))).collect();
+        run_of(machine, &tenants, has_prompt.then(|| tenant(1)), turns)
+    }
+
+    /// Each tenant has an answer, and `prompt` a prompt.
+    fn run_of(machine: Machine, tenants: &[Tenant], prompt: Option<Tenant>, turns: u64) -> Run {
         let mut pace = Pace::default();
+        let has_prompt = prompt.is_some();
         let mut ready: Vec<Ready> =
-            (0..=others).map(|index| Ready { tenant: tenant(u8::from(index > 0)), position: 100, latest: 0 }).collect();
-        let mut reading = Reading { tenant: tenant(1), latest: 0, max: 256 };
+            tenants.iter().map(|tenant| Ready { tenant: *tenant, position: 100, latest: 0 }).collect();
+        let mut reading = Reading { tenant: prompt.unwrap_or_default(), latest: 0, max: 256 };
         let mut run = Run { slowest: 0.0, tokens: vec![0; ready.len()], read: 0 };
         for turn in 1..=turns {
             let work = pace.work(&ready, has_prompt.then_some(reading));
@@ -320,6 +332,20 @@ mod tests {
                     assert!(run.tokens[1] >= 800 / (others + 2), "{what}: {:?}", run.tokens);
                     assert!(!has_prompt || run.read >= MIN_PREFILL * 800 / (others + 2), "{what}: {}", run.read);
                 }
+            }
+        }
+    }
+
+    /// However many clients another key has, a token waits for one unit of theirs.
+    #[test]
+    fn a_token_waits_for_one_unit_of_another_key() {
+        for machine in MACHINES {
+            for others in [1, 2, 7, 15] {
+                let of = |key, client| Tenant { key, ..tenant(client) };
+                let tenants: Vec<Tenant> = (0..=others).map(|index| of(1 + usize::from(index > 0), index)).collect();
+                let run = run_of(machine, &tenants, Some(of(2, 1)), 1000);
+                assert!(run.slowest <= 1.1, "{machine:?}, {others} others: {} of the bound", run.slowest);
+                assert!(run.tokens.iter().all(|tokens| *tokens >= 800 / (usize::from(others) + 2)), "{:?}", run.tokens);
             }
         }
     }

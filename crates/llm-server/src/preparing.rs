@@ -250,7 +250,7 @@ impl Permit {
 }
 
 /// Lets the threads that compute answers go first, where a system has priorities of threads.
-fn yield_to_answers() {
+pub(crate) fn yield_to_answers() {
     thread_local! {
         static IS_DONE: Cell<bool> = const { Cell::new(false) };
     }

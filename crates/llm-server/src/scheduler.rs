@@ -6,11 +6,11 @@
 use std::cmp::Reverse;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use rushlight_llm::{Error, Generator, Model, Result, Session, TokenScore, Tokenizer};
+use rushlight_llm::{Adapter, Constraint, Error, Generator, Model, Result, Session, TokenScore, Tokenizer};
 use tokio::sync::mpsc::error::TrySendError;
 
 use crate::error::{Refusal, defect};
@@ -18,6 +18,7 @@ use crate::fair::{Admission, Running, Shares, Tenant, admit};
 use crate::job::{Event, Job, Owner};
 use crate::metrics::{Metrics, add, add_time};
 use crate::pace::{Call, Pace, Reading, Ready, Work};
+use crate::preparing::yield_to_answers;
 use crate::queue::Receiver;
 
 /// Maximum number of a prompt's tokens that are read in a turn, so that other answers continue meanwhile.
@@ -78,6 +79,8 @@ struct Answer {
     turns: usize,
     /// The turn of the model in which it had its last token, or a part of its prompt was read.
     latest: u64,
+    /// Its constraint, while another thread prepares it.
+    prepared: Option<mpsc::Receiver<Constraint>>,
 }
 
 enum Phase {
@@ -216,6 +219,7 @@ impl Scheduler {
         let is_ready = |answer: &Answer| {
             let events = &answer.job.events;
             matches!(answer.phase, Phase::Decode { .. })
+                && answer.prepared.is_none()
                 && events.capacity() > 0
                 && !events.is_closed()
                 && now < answer.job.deadline
@@ -350,6 +354,7 @@ impl Scheduler {
                     stalled,
                     turns: 0,
                     latest: self.turn,
+                    prepared: None,
                 });
                 Ok(())
             }
@@ -369,7 +374,7 @@ impl Scheduler {
         // A scored prompt is read as a whole.
         if next.is_scored(job) {
             let mut session = self.session_for(&[], job)?;
-            session.reset(&mut self.model)?;
+            session.rewind(&mut self.model, 0)?;
             return Ok((session, 0));
         }
         let mut session = self.session_for(next.tokens(job), job)?;
@@ -406,13 +411,7 @@ impl Scheduler {
     /// that only begins alike.
     fn session_for(&mut self, prompt: &[u32], job: &Job) -> Result<Session> {
         let adapter = job.adapter.as_ref().or(self.model.adapter()).cloned();
-        let is_fit = |owner: &Owner, session: &Session| {
-            *owner == job.owner
-                && match (session.adapter(), &adapter) {
-                    (Some(own), Some(adapter)) => own.is_same(adapter),
-                    (own, adapter) => own.is_none() && adapter.is_none(),
-                }
-        };
+        let is_fit = |owner: &Owner, session: &Session| *owner == job.owner && has_adapter(session, adapter.as_ref());
         let known = |session: &Session| session.tokens().iter().zip(prompt).take_while(|(a, b)| a == b).count();
         let has_room = self.idle.len() + self.answers.len() < self.max_sessions;
         let idle = self.idle.iter().enumerate().filter(|(_, (owner, session))| is_fit(owner, session));
@@ -436,6 +435,9 @@ impl Scheduler {
             Some((index, known)) if !has_room || is_same(index, known) => return Ok(self.idle.remove(index).1),
             _ => {}
         }
+        if !has_room && let Some(session) = self.recycled(adapter.as_ref())? {
+            return Ok(session);
+        }
         if !has_room {
             self.drop_surplus(1);
         }
@@ -448,6 +450,17 @@ impl Scheduler {
             }
             (session, _) => session,
         }
+    }
+
+    /// Empties the session that was idle for longest, of those with this adapter. A new session would take longer than many tokens, as the
+    /// memory of its caches is new to the process.
+    fn recycled(&mut self, adapter: Option<&Adapter>) -> Result<Option<Session>> {
+        let Some(index) = self.idle.iter().position(|(_, session)| has_adapter(session, adapter)) else {
+            return Ok(None);
+        };
+        let (_, mut session) = self.idle.remove(index);
+        session.rewind(&mut self.model, 0)?;
+        Ok(Some(session))
     }
 
     /// Counts what an answer took, however it ended.
@@ -527,7 +540,17 @@ impl Scheduler {
             permit.send(Event::Failed(Refusal::timeout()));
             return Turn::Over;
         }
-        let Some(len) = len else { return Turn::GoesOn };
+        // Without its constraint an answer would be free.
+        let Some(len) = len.filter(|_| answer.prepared.is_none()) else {
+            return match answer.take_back() {
+                Ok(true) => Turn::GoesOn,
+                Ok(false) => Turn::Waits,
+                Err(refusal) => {
+                    permit.send(Event::Failed(refusal));
+                    Turn::Over
+                }
+            };
+        };
         answer.latest = self.turn;
         let next = match &mut answer.phase {
             Phase::Prefill(_) => self.prefill(index, len),
@@ -536,6 +559,7 @@ impl Scheduler {
                     Ok(Some(step)) => {
                         answer.turns += 1;
                         self.shares.charge(job.tenant, DECODE_COST);
+                        answer.prepared = prepare(generator);
                         Ok(Some(Event::Step { choice: *choice, step }))
                     }
                     Ok(None) => {
@@ -616,7 +640,7 @@ impl Scheduler {
                 Err(Error::NotSupported(_)) => break,
                 Err(error) => return Err(error),
             };
-            let phase = begin(model, &mut session, tokenizer, &job, next)?;
+            let (phase, prepared) = begin(model, &mut session, tokenizer, &job, next)?;
             others.push(Answer {
                 session,
                 job: job.clone(),
@@ -627,10 +651,11 @@ impl Scheduler {
                 stalled: None,
                 turns: 0,
                 latest: *turn,
+                prepared,
             });
             next += 1;
         }
-        answer.phase = begin(model, &mut answer.session, tokenizer, &job, choices.start)?;
+        (answer.phase, answer.prepared) = begin(model, &mut answer.session, tokenizer, &job, choices.start)?;
         answer.turns = 0;
         answers.extend(others);
         if next < choices.end {
@@ -639,6 +664,14 @@ impl Scheduler {
         }
         self.drop_surplus(0);
         Ok(())
+    }
+}
+
+/// True if the session has this adapter, or none if this is none.
+fn has_adapter(session: &Session, adapter: Option<&Adapter>) -> bool {
+    match (session.adapter(), adapter) {
+        (Some(own), Some(adapter)) => own.is_same(adapter),
+        (own, adapter) => own.is_none() && adapter.is_none(),
     }
 }
 
@@ -658,9 +691,25 @@ impl Answer {
     fn running(&self) -> Running {
         let may_pause = match self.phase {
             Phase::Prefill(_) => true,
+            Phase::Decode { .. } if self.prepared.is_some() => false,
             Phase::Decode { .. } => self.is_stalled() || self.turns >= QUANTUM,
         };
         Running { tenant: self.job.tenant, loss: may_pause.then(|| self.session.position()) }
+    }
+
+    /// Takes its constraint back from the thread that prepares it. Returns false while that goes on.
+    fn take_back(&mut self) -> std::result::Result<bool, Refusal> {
+        let (Phase::Decode { generator, .. }, Some(prepared)) = (&mut self.phase, &self.prepared) else {
+            return Ok(true);
+        };
+        match prepared.try_recv() {
+            Ok(constraint) => generator.constrain(constraint),
+            Err(mpsc::TryRecvError::Empty) => return Ok(false),
+            // There was no thread, or it ended before its time.
+            Err(mpsc::TryRecvError::Disconnected) => return Err(defect()),
+        }
+        self.prepared = None;
+        Ok(true)
     }
 
     /// True if the client does not read its answer.
@@ -669,13 +718,41 @@ impl Answer {
     }
 }
 
-/// An answer from where the session is. Each choice has a seed of its own.
-fn begin(model: &mut Model, session: &mut Session, tokenizer: &Tokenizer, job: &Job, choice: usize) -> Result<Phase> {
+/// The phase of an answer from where the session is, and its constraint. Each choice has a seed of its own.
+fn begin(
+    model: &mut Model,
+    session: &mut Session,
+    tokenizer: &Tokenizer,
+    job: &Job,
+    choice: usize,
+) -> Result<(Phase, Option<mpsc::Receiver<Constraint>>)> {
     let mut generation = job.generation.clone();
     generation.sampling.seed = generation.sampling.seed.wrapping_add(choice as u64);
     let mut generator = Generator::start(model, session, tokenizer, &[], generation)?;
     if let Some(constraint) = &job.constraint {
         generator.constrain(constraint.clone());
     }
-    Ok(Phase::Decode { choice, generator: Box::new(generator) })
+    let prepared = prepare(&mut generator);
+    Ok((Phase::Decode { choice, generator: Box::new(generator) }, prepared))
+}
+
+/// Prepares an answer's constraint in a thread of its own, beside the model's, if that takes long or its time is not known yet.
+fn prepare(generator: &mut Generator) -> Option<mpsc::Receiver<Constraint>> {
+    /// Time that is longer than a thread takes to start.
+    const LONG: Duration = Duration::from_micros(500);
+    let mut constraint = generator.take_constraint()?;
+    if constraint.preparation().is_some_and(|took| took < LONG) {
+        generator.constrain(constraint);
+        return None;
+    }
+    let (sender, prepared) = mpsc::channel();
+    let work = move || {
+        yield_to_answers();
+        constraint.prepare();
+        // Nobody waits for it if the client has left.
+        let _ = sender.send(constraint);
+    };
+    // Without a thread nothing is sent, which ends the answer.
+    drop(std::thread::Builder::new().name("rushlight-grammar".to_owned()).spawn(work));
+    Some(prepared)
 }

@@ -387,6 +387,13 @@ impl Generator {
         self.constraint = Some(constraint);
     }
 
+    /// Takes the constraint of an answer that continues, so that another thread can [prepare](Constraint::prepare) it. Give it back to
+    /// [`constrain`](Self::constrain) before the next step: an answer without its constraint is free.
+    #[cfg(feature = "grammar")]
+    pub fn take_constraint(&mut self) -> Option<Constraint> {
+        if self.is_finished { None } else { self.constraint.take() }
+    }
+
     /// Chooses a token that the grammar allows.
     fn choose(&mut self, logits: &[f32]) -> Result<u32> {
         #[cfg(feature = "grammar")]

@@ -3,11 +3,12 @@
 use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use llguidance::api::{GrammarInit, TopLevelGrammar};
 use llguidance::derivre::RegexAst;
 use llguidance::panic_utils::catch_unwind;
-use llguidance::toktrie::{ApproximateTokEnv, TokEnv, TokRxInfo, TokTrie};
+use llguidance::toktrie::{ApproximateTokEnv, SimpleVob, TokEnv, TokRxInfo, TokTrie};
 use llguidance::{Matcher, ParserFactory};
 use serde_json::{Map, Value as Json};
 
@@ -46,7 +47,13 @@ impl Grammar {
 pub struct GrammarCompiler(Arc<ParserFactory>);
 
 /// The state of an answer in its grammar. A clone is the state of another answer.
-pub struct Constraint(Matcher);
+pub struct Constraint {
+    matcher: Matcher,
+    /// The tokens that may come next, or why there are none, where [`prepare`](Self::prepare) has found them.
+    next: Option<std::result::Result<SimpleVob, String>>,
+    /// The time in which they were found last.
+    took: Option<Duration>,
+}
 
 /// Maximum number of a grammar's rules and parentheses, or of a schema's objects. Each may take some of the stack.
 const MAX_PARTS: usize = 8000;
@@ -112,7 +119,7 @@ impl GrammarCompiler {
         let matcher = deep_stack::run(|| self.matcher(given)).map_err(|problem| grammar(&problem))??;
         match matcher.get_error() {
             Some(error) => Err(grammar(&error)),
-            None => Ok(Constraint(matcher)),
+            None => Ok(Constraint::new(matcher)),
         }
     }
 
@@ -172,15 +179,37 @@ fn objects(schema: &Json) -> usize {
 }
 
 impl Constraint {
+    fn new(matcher: Matcher) -> Self {
+        Self { matcher, next: None, took: None }
+    }
+
+    /// Finds the tokens that may come next, so that [`mask`](Self::mask) takes no time. Hard grammars take tens of milliseconds: another thread
+    /// can do that while the model computes.
+    pub fn prepare(&mut self) {
+        if self.next.is_none() {
+            let start = Instant::now();
+            let mask = self.matcher.compute_mask_or_eos().map_err(|error| {
+                let is_empty = error.to_string().starts_with(NO_EXTENSION);
+                if is_empty { "none of the model's tokens may come next".to_owned() } else { message(&error) }
+            });
+            self.took = Some(start.elapsed());
+            self.next = Some(mask);
+        }
+    }
+
+    /// The time in which the tokens that may come next were found last. `None` before the first time.
+    pub fn preparation(&self) -> Option<Duration> {
+        self.took
+    }
+
     /// Sets the logits of tokens that are not allowed next to negative infinity.
     ///
     /// # Errors
     /// `Grammar` if no token is allowed, or if finding the allowed ones takes too much work.
     pub fn mask(&mut self, logits: &mut [f32]) -> Result<()> {
-        let mask = self.0.compute_mask_or_eos().map_err(|error| {
-            let is_empty = error.to_string().starts_with(NO_EXTENSION);
-            if is_empty { grammar(&"none of the model's tokens may come next") } else { grammar(&error) }
-        })?;
+        self.prepare();
+        let Some(mask) = self.next.as_ref() else { return Ok(()) };
+        let mask = mask.as_ref().map_err(|message| Error::Grammar(message.clone()))?;
         let size = mask.len();
         for (logits, (first, bits)) in logits.chunks_mut(32).zip((0..).step_by(32).zip(mask.as_slice())) {
             let len = size.saturating_sub(first).min(32);
@@ -205,14 +234,15 @@ impl Constraint {
     /// # Errors
     /// `Grammar` for a token that is not allowed.
     pub fn accept(&mut self, token: u32) -> Result<bool> {
-        self.0.consume_token(token).map_err(|error| grammar(&error))?;
-        Ok(self.0.is_stopped())
+        self.next = None;
+        self.matcher.consume_token(token).map_err(|error| grammar(&error))?;
+        Ok(self.matcher.is_stopped())
     }
 }
 
 impl Clone for Constraint {
     fn clone(&self) -> Self {
-        Self(self.0.deep_clone())
+        Self { matcher: self.matcher.deep_clone(), next: self.next.clone(), took: self.took }
     }
 }
 
@@ -229,8 +259,12 @@ impl fmt::Debug for GrammarCompiler {
 }
 
 fn grammar(error: &dyn fmt::Display) -> Error {
+    Error::Grammar(message(error))
+}
+
+fn message(error: &dyn fmt::Display) -> String {
     let text = error.to_string();
     // llguidance catches its panics, and adds a backtrace, which is left out here.
     let text = text.split("\n<backtrace>").next().unwrap_or_default();
-    Error::Grammar(text.trim_end_matches("<non-verbose/>").trim_end().to_owned())
+    text.trim_end_matches("<non-verbose/>").trim_end().to_owned()
 }

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::command::{command, exists, output, root, run, target_folder};
 use crate::setup;
+use crate::test::ARCH_DEPENDENT;
 
 /// Cores, and the emulator's names of them: without an extension, with dot products, and with matrix multiplications of int8.
 const CORES: [(&str, &str); 3] = [("a53", "cortex-a53"), ("a76", "cortex-a76"), ("max", "max,sve=off,sme=off")];
@@ -54,7 +55,8 @@ pub fn check() -> Result<()> {
 /// Counts all kernels on all cores.
 fn count() -> Result<Vec<Counts>> {
     let mut build = command("cargo", &["build", "--release", "--quiet", "--target", TARGET]);
-    build.args(["-p", "rushlight-engine", "--example", "kernel_counts"]);
+    // The packages of the stage `aarch64`, so that the engine has the same features and is compiled once.
+    build.args(ARCH_DEPENDENT.iter().flat_map(|name| ["-p", name])).args(["--example", "kernel_counts"]);
     run(build.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", "aarch64-linux-gnu-gcc"))?;
     let folder = target_folder().join("counts");
     fs::create_dir_all(&folder)?;

@@ -385,7 +385,7 @@ impl Session {
         !self.is_poisoned && !self.logits.is_empty()
     }
 
-    /// Removes all tokens.
+    /// Removes all tokens, and clears the caches.
     ///
     /// # Errors
     /// The error of a module that cannot clear its states.
@@ -394,11 +394,29 @@ impl Session {
             State::Own(session) => session.clear()?,
             State::InModule(_) => model.clear_states(),
         }
+        self.forget();
+        self.is_poisoned = false;
+        Ok(())
+    }
+
+    /// Removes all tokens. Caches that only read what was written after this keep their contents: zeros of tens of megabytes take longer
+    /// than many tokens.
+    fn restart(&mut self, model: &mut Model) -> Result<()> {
+        let goes_back = match &mut self.state {
+            State::Own(session) => !self.is_poisoned && session.rewind(0).is_ok(),
+            State::InModule(_) => false,
+        };
+        if !goes_back {
+            return self.reset(model);
+        }
+        self.forget();
+        Ok(())
+    }
+
+    fn forget(&mut self) {
         self.history.clear();
         self.logits.clear();
         self.ahead = None;
-        self.is_poisoned = false;
-        Ok(())
     }
 
     /// Removes the tokens from `position` on, so that the next token goes there.
@@ -412,7 +430,7 @@ impl Session {
             return Err(Error::NotReached { position, reached: self.position() });
         }
         if position == 0 {
-            return self.reset(model);
+            return self.restart(model);
         }
         if self.is_poisoned {
             return Err(Error::Poisoned);

@@ -1,6 +1,6 @@
 //! Constrained answers from random logits: they have the given form, whatever the logits are.
 
-use rushlight_llm::{Error, Grammar, GrammarCompiler, Limits, Sampler, Sampling, SpecialTokens, Tokenizer};
+use rushlight_llm::{Constraint, Error, Grammar, GrammarCompiler, Limits, Sampler, Sampling, SpecialTokens, Tokenizer};
 use serde_json::{Map, Value as Json, json};
 
 use crate::folder;
@@ -103,7 +103,9 @@ fn answer(
     let mut tokens = Vec::new();
     for _ in 0..10_000 {
         let mut logits: Vec<f32> = (0..vocab_size).map(|_| random.below(1000) as f32 / 250.0).collect();
+        let elsewhere = (tokens.len() % 16 == 3).then(|| masked_elsewhere(&constraint, &logits));
         constraint.mask(&mut logits).expect("something may come");
+        assert!(elsewhere.is_none_or(|elsewhere| elsewhere == logits));
         let token = sampler.sample(&logits).unwrap().token;
         if token == end {
             return Some(tokens);
@@ -114,6 +116,20 @@ fn answer(
         }
     }
     None
+}
+
+/// The logits that a copy of the constraint allows, which another thread prepared.
+fn masked_elsewhere(constraint: &Constraint, logits: &[f32]) -> Vec<f32> {
+    let mut copy = constraint.clone();
+    let prepare = move || {
+        copy.prepare();
+        copy
+    };
+    let mut copy = std::thread::spawn(prepare).join().expect("a mask");
+    assert!(copy.preparation().is_some());
+    let mut logits = logits.to_vec();
+    copy.mask(&mut logits).expect("something may come");
+    logits
 }
 
 #[test]
