@@ -130,7 +130,10 @@ export interface RunOptions {
    * cannot detach, such as that of a large result, is copied.
    */
   transfer?: boolean;
-  /** Ends the call with an error. The engine finishes the call, states included, and its result is dropped. */
+  /**
+   * Ends the call with an error. The native library ends a running call before its next step: states keep what it has written. WebAssembly
+   * finishes the call, states included, and its result is dropped.
+   */
   signal?: AbortSignal;
 }
 

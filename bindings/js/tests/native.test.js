@@ -196,6 +196,29 @@ test('calls of one module take turns, and `dispose` ends those that run', async 
   }
 });
 
+test('a signal ends a running call and a waiting one', async () => {
+  const exported = join(root, 'bindings/jvm/tests/programs/loop.pt2');
+  const module = await Module.load(await compile(exported, native), native);
+  const count = number => [new Tensor('int64', BigInt64Array.of(number), [])];
+  const begun = performance.now();
+  const calls = [
+    signal => module.forward(count(1n << 40n), { signal }),
+    signal => module.profile('forward', count(1n << 40n), { runs: 1, signal }),
+    signal => module.profile('forward', count(1n), { runs: 2 ** 31, signal }),
+  ];
+  for (const call of calls) {
+    const signal = AbortSignal.timeout(50);
+    const waiting = [call(signal), module.forward(count(1n << 40n), { signal })].map(refusal);
+    for (const error of await Promise.all(waiting)) {
+      assert.match(error.message, /was aborted/);
+    }
+    // Calls take turns: this one would wait for those before it.
+    assert.deepEqual((await module.forward(count(5n))).data, BigInt64Array.of(5n));
+  }
+  module.dispose();
+  assert.ok(performance.now() - begun < 20_000);
+});
+
 test('a program may exit during a call', () => {
   const text = `const module = await Module.load(DIGITS, { engine: 'native' });
     module.profile('forward', [new Float32Array(64)], { runs: 2 ** 31 }).catch(() => {});

@@ -9,12 +9,13 @@ use rushlight_js_plain::read_options;
 
 use crate::bytes::{Bytes, Content, take};
 use crate::error::Result;
+use crate::interrupt::{Interrupt, progress};
 use crate::into_js::IntoJs;
 use crate::job::{call, start};
 use crate::values::{Argument, Given};
 
 /// Compiles a `.pt2` file, or a published language model, to the bytes of a `.pte` file with one method, and returns a
-/// promise. Options have names in camel case, with values as text.
+/// promise. Options have names in camel case, with values as text. The interrupt ends the compilation.
 #[napi(catch_unwind)]
 pub fn compile<'env>(
     env: &'env Env,
@@ -23,12 +24,14 @@ pub fn compile<'env>(
     names: Vec<String>,
     texts: Vec<String>,
     samples: Vec<Vec<Given>>,
+    interrupt: Option<ClassInstance<'_, Interrupt>>,
 ) -> napi::Result<Unknown<'env>> {
     let (exported, samples) = call(*env, || {
         let value = |given| Argument::of(given)?.into_value();
         let sample = |values: Vec<Given>| values.into_iter().map(value).collect::<Result<Vec<_>>>();
         Ok((take(&mut exported)?, samples.into_iter().map(sample).collect::<Result<Vec<_>>>()?))
     })?;
+    let interrupt = interrupt.map(|interrupt| interrupt.flag());
     start(env, move || {
         let options: CompilerOptions = read_options(&names, &texts)?;
         let compiler = match exported {
@@ -41,7 +44,7 @@ pub fn compile<'env>(
         let compiler = options.apply_with(compiler, |quantization| {
             if samples.is_empty() { quantization } else { quantization.calibrate(method, samples) }
         })?;
-        Ok(Compiled(compiler.compile()?.to_bytes()?))
+        Ok(Compiled(compiler.progress(progress(interrupt)).compile()?.to_bytes()?))
     })
 }
 

@@ -10,6 +10,7 @@
 mod bytes;
 mod compile;
 mod error;
+mod interrupt;
 mod into_js;
 mod job;
 mod llm;
@@ -24,6 +25,7 @@ use into_js::IntoJs as _;
 
 pub use bytes::Bytes;
 pub use compile::compile;
+pub use interrupt::Interrupt;
 pub use llm::{Answer, LanguageModel, Session, Tokenizer};
 pub use module::Module;
 

@@ -13,6 +13,7 @@ use rushlight_js_plain::{Plain, Timer, meta, read_options};
 
 use crate::bytes::{Bytes, Content, take};
 use crate::error::{Problem, Result};
+use crate::interrupt::{Interrupt, Watch};
 use crate::into_js::IntoJs;
 use crate::job::{call, let_go, start};
 use crate::values::{Argument, Given, Returned, returned};
@@ -74,7 +75,7 @@ impl Module {
         methods.into_js(env)
     }
 
-    /// Runs a method on values, with names or in order. Returns its outputs, or a promise of them.
+    /// Runs a method on values, with names or in order. Returns its outputs, or a promise of them. The interrupt ends the call.
     #[napi(catch_unwind)]
     pub fn run<'env>(
         &self,
@@ -82,16 +83,18 @@ impl Module {
         method: String,
         values: Vec<Given>,
         names: Option<Vec<String>>,
+        interrupt: Option<ClassInstance<'_, Interrupt>>,
     ) -> napi::Result<Unknown<'env>> {
         let (program, arguments) = call(*env, || Ok((self.program()?.clone(), arguments(values)?)))?;
+        let interrupt = interrupt.map(|interrupt| interrupt.flag());
         if program.is_quick(&method, &arguments) {
-            return call(*env, || program.run(&method, &arguments, names.as_deref()))?.into_js(env);
+            return call(*env, || program.run(&method, &arguments, names.as_deref(), interrupt))?.into_js(env);
         }
         let arguments: Vec<_> = call(*env, || arguments.into_iter().map(Argument::detached).collect())?;
-        start(env, move || program.run(&method, &arguments, names.as_deref()))
+        start(env, move || program.run(&method, &arguments, names.as_deref(), interrupt))
     }
 
-    /// Runs a method `runs` times and returns a promise of the time of each step.
+    /// Runs a method `runs` times and returns a promise of the time of each step. The interrupt ends the runs.
     #[napi(catch_unwind)]
     pub fn profile<'env>(
         &self,
@@ -100,10 +103,12 @@ impl Module {
         values: Vec<Given>,
         names: Option<Vec<String>>,
         runs: u32,
+        interrupt: Option<ClassInstance<'_, Interrupt>>,
     ) -> napi::Result<Unknown<'env>> {
         let program = call(*env, || Ok(self.program()?.clone()))?;
+        let interrupt = interrupt.map(|interrupt| interrupt.flag());
         let arguments: Vec<_> = call(*env, || arguments(values)?.into_iter().map(Argument::detached).collect())?;
-        start(env, move || program.profile(&method, &arguments, names.as_deref(), runs))
+        start(env, move || program.profile(&method, &arguments, names.as_deref(), runs, interrupt))
     }
 
     /// Ends running calls, and frees the program when they have ended.
@@ -138,7 +143,13 @@ impl Program {
         self.quick.lock().is_ok_and(|quick| quick.get(method).is_some_and(|largest| nbytes(arguments) <= *largest))
     }
 
-    fn run(&self, method: &str, arguments: &[Argument], names: Option<&[String]>) -> Result<Vec<Returned>> {
+    fn run(
+        &self,
+        method: &str,
+        arguments: &[Argument],
+        names: Option<&[String]>,
+        interrupt: Option<Flag>,
+    ) -> Result<Vec<Returned>> {
         let begun = Instant::now();
         let mut module = self.locked()?;
         let inputs = inputs(arguments)?;
@@ -147,25 +158,31 @@ impl Program {
             Some(names) => call.named(names.iter().map(String::as_str).zip(inputs)),
             None => call.inputs(&inputs),
         };
-        let outputs = call.tracer(&mut self.is_ended.clone()).read(returned)?;
+        let mut watch = Watch { is_ended: self.is_ended.clone(), interrupt, timer: None };
+        let outputs = call.tracer(&mut watch).read(returned)?;
         self.note(method, nbytes(arguments), begun.elapsed());
         Ok(outputs)
     }
 
-    fn profile(&self, method: &str, arguments: &[Argument], names: Option<&[String]>, runs: u32) -> Result<Plain> {
+    fn profile(
+        &self,
+        method: &str,
+        arguments: &[Argument],
+        names: Option<&[String]>,
+        runs: u32,
+        interrupt: Option<Flag>,
+    ) -> Result<Plain> {
         let mut module = self.locked()?;
         let mut timer = Timer::new(milliseconds);
+        let mut watch = Watch { is_ended: self.is_ended.clone(), interrupt, timer: Some(&mut timer) };
         for _ in 0..runs {
-            if self.is_ended.is_set() {
-                return Err(Problem::Own(Code::InvalidState, "the module is used after `dispose`"));
-            }
             let inputs = inputs(arguments)?;
             let call = module.call(method);
             let call = match names {
                 Some(names) => call.named(names.iter().map(String::as_str).zip(inputs)),
                 None => call.inputs(&inputs),
             };
-            call.tracer(&mut timer).run()?;
+            call.tracer(&mut watch).run()?;
         }
         Ok(timer.steps())
     }

@@ -21,3 +21,25 @@ export function abortable(signal, act, drop = () => {}, what = 'loading') {
     Promise.resolve(act()).then(settle, reject).finally(() => signal.removeEventListener('abort', stop));
   });
 }
+
+/** Calls `act` with an interrupt of the native library, which the signal sets; with `undefined` without a signal. */
+export function interruptible(api, signal, act) {
+  if (!signal) {
+    return act(undefined);
+  }
+  const interrupt = new api.Interrupt();
+  const set = () => interrupt.set();
+  const forget = () => signal.removeEventListener('abort', set);
+  signal.addEventListener('abort', set, { once: true });
+  try {
+    const result = act(interrupt);
+    if (result instanceof Promise) {
+      return result.finally(forget);
+    }
+    forget();
+    return result;
+  } catch (error) {
+    forget();
+    throw error;
+  }
+}

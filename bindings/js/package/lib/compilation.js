@@ -1,5 +1,6 @@
 // A compilation on this thread; in WebAssembly with a module of its own.
 
+import { interruptible } from './abort.js';
 import { acquire } from './engine.js';
 import { named } from './options.js';
 import { open } from './source.js';
@@ -12,7 +13,9 @@ export async function compileHere(source, { method = 'forward', engine, samples,
     opened = await open(source, { cache, signal });
     const bytes = await instance.read(opened, progress);
     const inputs = samples.map(sample => instance.values(sample));
-    return await instance.call(api => api.compile(bytes, method, ...named(options), inputs));
+    const compile = interrupt => instance.call(api => api.compile(bytes, method, ...named(options), inputs, interrupt));
+    // WebAssembly compiles without a pause in which a signal could come.
+    return await interruptible(instance.api, instance.variant === 'native' ? signal : undefined, compile);
   } finally {
     await opened?.close?.();
     instance.release();

@@ -71,7 +71,7 @@ export class Module {
   async run(method = 'forward', inputs = [], { transfer = false, signal } = {}) {
     const meta = this.meta(method);
     const { values, names } = flatten(meta, inputs);
-    const run = () => this.#loaded().run(method, values, names, transfer);
+    const run = () => this.#loaded().run(method, values, names, { isTransferred: transfer, signal });
     return nest(meta, await abortable(signal, run, undefined, `\`${method}\``));
   }
 
@@ -81,7 +81,7 @@ export class Module {
       throw failure('InvalidArgument', 'the number of runs is at least 1', { got: String(runs) });
     }
     const { values, names } = flatten(this.meta(method), inputs);
-    const profile = () => this.#loaded().profile(method, values, names, runs);
+    const profile = () => this.#loaded().profile(method, values, names, { runs, signal });
     const steps = await abortable(signal, profile, undefined, 'the profile');
     return steps.map(({ milliseconds, ...step }) => ({ ...step, milliseconds: milliseconds / runs }));
   }

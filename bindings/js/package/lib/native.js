@@ -1,5 +1,6 @@
 // Programs that the native library runs, in Node.js.
 
+import { interruptible } from './abort.js';
 import { nameOf, typeOf } from './dtype.js';
 import { isNode, isShared } from './environment.js';
 import { failure } from './errors.js';
@@ -76,23 +77,27 @@ export class NativeProgram {
   }
 
   /** Runs a method on the current values. A quick call reads them in place, and returns its result instead of a promise. */
-  run(method, values, names, isTransferred) {
-    const outputs = this.#call(values, isTransferred, inputs => this.#module.run(method, inputs, names ?? undefined));
+  run(method, values, names, { isTransferred, signal }) {
+    const run = (inputs, interrupt) => this.#module.run(method, inputs, names ?? undefined, interrupt);
+    const outputs = this.#call(values, isTransferred, signal, run);
     return outputs instanceof Promise ? outputs.then(results) : results(outputs);
   }
 
-  profile(method, values, names, runs) {
-    return this.#call(values, false, inputs => this.#module.profile(method, inputs, names ?? undefined, runs));
+  profile(method, values, names, { runs, signal }) {
+    const profile = (inputs, interrupt) => this.#module.profile(method, inputs, names ?? undefined, runs, interrupt);
+    return this.#call(values, false, signal, profile);
   }
 
-  #call(values, isTransferred, act) {
+  /** Calls `act` with the inputs and an interrupt, which the signal sets. */
+  #call(values, isTransferred, signal, act) {
     // The inputs of a call that waits are copied now.
     const isCopied = this.#turns.isFree ? isShared : () => true;
     const inputs = isTransferred ? transferred(values) : values.map(value => given(value, isCopied));
-    const result = this.#turns.take(() => {
+    const turn = interrupt => this.#turns.take(() => {
       this.#loaded();
-      return this.#library.call(() => act(inputs));
+      return this.#library.call(() => act(inputs, interrupt));
     });
+    const result = interruptible(this.#library.api, signal, turn);
     if (!(result instanceof Promise)) {
       return result;
     }

@@ -75,7 +75,7 @@ export class Program {
   }
 
   /** The time of each step of a method, over several calls. */
-  profile(method, values, names, runs) {
+  profile(method, values, names, { runs }) {
     return this.#withInputs(values, names, inputs => this.#module.profile(method, inputs, runs));
   }
 

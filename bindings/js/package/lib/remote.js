@@ -116,7 +116,7 @@ export class RemoteProgram {
     return this.#description;
   }
 
-  async run(method, values, names, isTransferred) {
+  async run(method, values, names, { isTransferred }) {
     const encoded = values.map(plain);
     const buffers = encoded.filter(({ kind }) => kind === 'tensor').map(({ value }) => value.data.buffer);
     const transfer = isTransferred ? [...new Set(buffers)] : [];
@@ -124,7 +124,7 @@ export class RemoteProgram {
     return outputs.map(({ kind, value }) => (kind === 'tensor' ? new Tensor(value.dtype, value.data, value.shape) : value));
   }
 
-  profile(method, values, names, runs) {
+  profile(method, values, names, { runs }) {
     return this.#remote.ask('profile', { method, values: values.map(plain), names, runs });
   }
 

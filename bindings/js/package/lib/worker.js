@@ -33,7 +33,7 @@ const answers = {
   },
 
   profile({ method, values, names, runs }) {
-    return { result: program.profile(method, values, names, runs) };
+    return { result: program.profile(method, values, names, { runs }) };
   },
 
   async loadLlm({ source, options }, progress) {
