@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rushlight::Input;
 use rushlight_devtools::compare::{Comparison, Difference, Incomparable, Reference, Row};
-use rushlight_devtools::inputs::{Fill, generate};
+use rushlight_devtools::inputs::{Fill, example, generate};
 use rushlight_python_macros::guarded;
 
 use crate::array::Argument;
@@ -18,7 +18,7 @@ use crate::watched;
 
 type Dicts<'py> = Vec<Bound<'py, PyDict>>;
 
-/// Runs both on the same inputs, which are generated if none are given. Returns a dictionary for each result that both
+/// Runs both on the same inputs: those that are given, those of the export, or generated ones, always with a seed. Returns a dictionary for each result that both
 /// have, in the order of computation, then one for each output. Also returns the number of results that only the
 /// reference has.
 #[guarded]
@@ -30,10 +30,11 @@ pub fn compare<'py>(
     candidate: &Bound<'py, PyAny>,
     method: &str,
     inputs: Option<Vec<Bound<'py, PyAny>>>,
-    seed: u64,
+    seed: Option<u64>,
     report: Option<Py<PyAny>>,
 ) -> PyResult<(Dicts<'py>, Dicts<'py>, Vec<String>)> {
-    let compiler = Exported::of(reference)?.method(rushlight::Compiler::new(), method);
+    let exported = error::map(py, Exported::of(reference)?.open())?;
+    let compiler = rushlight::Compiler::new().method_bytes(method, exported.clone());
     let loader = builder(py).lower(rushlight::Lower::Off);
     let candidate = match Source::of(candidate)? {
         Source::Path(path) => loader.load(path),
@@ -48,7 +49,14 @@ pub fn compare<'py>(
     }
     if inputs.is_none() {
         let meta = error::map(py, candidate.meta(method))?;
-        given = error::map(py, meta.inputs.iter().map(|info| generate(info, Fill::Random(seed))).collect())?;
+        let examples = if seed.is_none() { example(&exported, meta.inputs.len()) } else { None };
+        given = match examples {
+            Some(examples) => examples,
+            None => {
+                let fill = Fill::Random(seed.unwrap_or(0));
+                error::map(py, meta.inputs.iter().map(|info| generate(info, fill)).collect())?
+            }
+        };
     }
     let of_reference = builder(py);
     let method = method.to_owned();

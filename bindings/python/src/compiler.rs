@@ -64,6 +64,14 @@ impl Exported {
         })
     }
 
+    /// Opens the file, or returns the bytes.
+    pub fn open(self) -> Result<Bytes, rushlight::Error> {
+        match self {
+            Self::File(path) => rushlight::open_exported(path),
+            Self::Bytes(bytes) => Ok(bytes),
+        }
+    }
+
     /// Adds the program as a method.
     pub fn method(self, compiler: Compiler, name: &str) -> Compiler {
         match self {
@@ -77,11 +85,7 @@ impl Exported {
 #[guarded]
 #[pyfunction]
 pub fn exported_meta<'py>(py: Python<'py>, source: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
-    let bytes = match Exported::of(source)? {
-        Exported::File(path) => error::map(py, rushlight::open_exported(path))?,
-        Exported::Bytes(bytes) => bytes,
-    };
-    let meta = error::map(py, rushlight::exported_meta(bytes))?;
+    let meta = error::map(py, Exported::of(source)?.open().and_then(rushlight::exported_meta))?;
     let dict = PyDict::new(py);
     let inputs = meta.inputs.iter().map(|info| value_to_python(py, info)).collect::<PyResult<Vec<_>>>()?;
     dict.set_item("inputs", inputs)?;

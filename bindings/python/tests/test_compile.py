@@ -262,6 +262,28 @@ def test_comparisons_find_the_line_where_numbers_part(tmp_path):
         rushlight.compare(path, good, method="no_such")
 
 
+def test_compare_takes_the_inputs_of_the_export():
+    class Times(nn.Module):
+        def __init__(self, factor):
+            super().__init__()
+            self.factor = factor
+
+        def forward(self, x):
+            return x * self.factor
+
+    def difference(x, **options):
+        """The largest element of the input."""
+        (output,) = rushlight.compare(torch.export.export(Times(1.0), (x,)), rushlight.export(Times(2.0), (x,)), **options).outputs
+        return output.max_abs
+
+    example = torch.tensor([3.0, -7.0])
+    assert difference(example) == 7
+    assert difference(example, inputs=(torch.ones(2),)) == 1
+    # Random numbers are below 1. Zeros would show no difference.
+    for given in (difference(example, seed=0), difference(torch.zeros(2))):
+        assert 0 < given < 1
+
+
 def test_unsupported_operators_name_the_python_line():
     class Unsupported(nn.Module):
         def forward(self, x):

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use rushlight::{Compiler, Lower, Module, open_exported};
 use rushlight_devtools::compare::{Comparison, Difference, Incomparable, OutputRow, Reference, Row};
+use rushlight_devtools::inputs::example;
 use serde_json::json;
 
 use crate::arguments::{Limits, Method, Model, count, finite, magnitude};
@@ -17,9 +18,12 @@ use crate::progress::{Follower, is_verbose};
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
-  rushlight compare model.pt2 model.pte                   random inputs of the declared shapes
+  rushlight compare model.pt2 model.pte                   the inputs of the export
   rushlight compare model.pt2 model.pte -i x.npy --worst 20
   rushlight compare model.pt2 quantized.pte --fail-below 20    for scripts
+
+Without inputs, compare uses the example inputs in the .pt2 file. It generates inputs if the file has none, if one is
+constant, as torch.zeros is, or with --fill, --seed or --shape.
 
 Exit code 7 says that results diverge: a result differs by more than the tolerance, or, with --fail-below, has a lower
 signal-to-noise. What is quantized or rounded to 16 bits differs by more than the default tolerance: use --fail-below.")]
@@ -56,9 +60,10 @@ impl Compare {
     pub fn run(self) -> Result<(), Failure> {
         let mut candidate = self.model.load_with(|builder| self.limits.add_to(builder.lower(Lower::Off)))?;
         let method = self.method.choose(&candidate)?;
-        let values = self.inputs.values(&candidate.meta(&method)?)?;
+        let exported = open_exported(&self.reference)?;
+        let values = self.inputs.values_or(&candidate.meta(&method)?, |count| example(&exported, count))?;
         let inputs = borrow(&values)?;
-        let compiler = Compiler::new().method_bytes(&method, open_exported(&self.reference)?);
+        let compiler = Compiler::new().method_bytes(&method, exported);
         let follower = Follower::start()?;
         let mut reference = Reference::new(compiler, self.limits.add_to(Module::builder())?, follower.progress())?;
         let comparison = reference.compare(&mut candidate, &method, &inputs).map_err(|error| match error {
@@ -94,8 +99,8 @@ impl Compare {
                 (!agrees).then(|| format!("a result differs by more than {:e} of its scale", self.tolerance))
             }
         };
-        let help = if self.fail_below.is_some() && self.inputs.are_generated() {
-            "\n  help      the inputs are not typical, and quantized models differ more on such: give typical ones (`-i`)"
+        let help = if self.fail_below.is_some() && self.inputs.is_empty() {
+            "\n  help      no typical inputs are given, and quantized models differ more on others: give some (`-i`)"
         } else {
             ""
         };

@@ -22,13 +22,13 @@ pub struct Inputs {
     #[arg(long = "input", short, value_name = "[NAME=]FILE|VALUE", allow_hyphen_values = true)]
     pub inputs: Vec<String>,
 
-    /// Values of inputs that are not given
-    #[arg(long, value_enum, default_value = "random")]
-    pub fill: FillKind,
+    /// Values of inputs that are not given [default: random]
+    #[arg(long, value_enum)]
+    pub fill: Option<FillKind>,
 
-    /// Seed of random inputs
-    #[arg(long, default_value_t = 0)]
-    pub seed: u64,
+    /// Seed of random inputs [default: 0]
+    #[arg(long)]
+    pub seed: Option<u64>,
 
     /// Shape of a generated input with dynamic dimensions, by name or position, such as image=1x3x64x64 or 0=1x3x64x64.
     /// May be repeated
@@ -47,13 +47,12 @@ pub enum FillKind {
     Zeros,
 }
 
-impl FillKind {
-    fn what(self, seed: u64) -> String {
-        match self {
-            Self::Random => format!("random numbers, of the seed {seed}"),
-            Self::Ones => "ones".to_owned(),
-            Self::Zeros => "zeros".to_owned(),
-        }
+/// Names the values that fill inputs.
+fn named(fill: Fill) -> String {
+    match fill {
+        Fill::Random(seed) => format!("random numbers, of the seed {seed}"),
+        Fill::Ones => "ones".to_owned(),
+        Fill::Zeros => "zeros".to_owned(),
     }
 }
 
@@ -82,8 +81,23 @@ impl Inputs {
     }
 
     /// True if no input is given.
-    pub fn are_generated(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.inputs.is_empty()
+    }
+
+    /// The values of a method's inputs. Without any option they are those of `example`, which gets their number.
+    pub fn values_or(
+        &self,
+        meta: &MethodMeta,
+        example: impl FnOnce(usize) -> Option<Vec<Value>>,
+    ) -> Result<Vec<Value>, Failure> {
+        let is_chosen = self.fill.is_some() || self.seed.is_some() || !self.shape.is_empty();
+        if !self.is_empty() || is_chosen || meta.inputs.is_empty() {
+            return self.values(meta);
+        }
+        let Some(values) = example(meta.inputs.len()) else { return self.values(meta) };
+        output::note(&format!("no inputs of `{}` are given: using the example inputs of the export", meta.name));
+        Ok(values)
     }
 
     /// The values of a method's inputs.
@@ -93,11 +107,11 @@ impl Inputs {
             self.read(text, &mut given)?;
         }
         let fill = match self.fill {
-            FillKind::Random => Fill::Random(self.seed),
-            FillKind::Ones => Fill::Ones,
-            FillKind::Zeros => Fill::Zeros,
+            None | Some(FillKind::Random) => Fill::Random(self.seed.unwrap_or(0)),
+            Some(FillKind::Ones) => Fill::Ones,
+            Some(FillKind::Zeros) => Fill::Zeros,
         };
-        given.tell_of_missing(&self.fill.what(self.seed));
+        given.tell_of_missing(&named(fill));
         let shapes = self.shapes(&given)?;
         let made = |(index, value): (usize, Option<Value>)| match (value, meta.inputs.get(index), shapes.get(&index)) {
             (Some(value), ..) => Ok(value),

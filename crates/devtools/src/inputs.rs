@@ -1,7 +1,10 @@
-//! Inputs generated from a method's metadata.
+//! Inputs of a method: generated from its metadata, or those of its export.
 
 use rushlight::runtime::Bool8;
 use rushlight::{Error, ScalarType, Tensor, TensorInfo, Value, ValueInfo};
+use rushlight_graph::Bytes;
+
+use crate::numbers::doubles;
 
 /// The values of generated tensors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,6 +14,20 @@ pub enum Fill {
     /// Uniform in 0..1 for floats, small integers, and both bools; the same for the same seed. A tensor with a single
     /// i32 or i64 is 0: it may be a position, and only 0 is always in range.
     Random(u64),
+}
+
+/// Returns the example inputs of a `.pt2` file for a method with `count` inputs. `None` if the file has none, or if all
+/// elements of a float tensor are equal: such an input, as `torch.zeros` makes it, hides differences.
+pub fn example(exported: &Bytes, count: usize) -> Option<Vec<Value>> {
+    let values = rushlight::example_inputs(exported)?;
+    let is_varied = |value: &Value| match value {
+        Value::Tensor(tensor) if tensor.dtype().is_floating() => {
+            let elements = doubles(tensor);
+            elements.len() < 2 || elements.windows(2).any(|pair| pair[0] != pair[1])
+        }
+        _ => true,
+    };
+    (values.len() == count && values.iter().all(is_varied)).then_some(values)
 }
 
 /// Generates a value that fits the declaration of an input. Dynamic dimensions have their upper bound.
@@ -76,6 +93,20 @@ impl SplitMix {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn examples_are_inputs_that_show_differences() {
+        let read = |path: &str| {
+            let path = format!("{}/../../{path}", env!("CARGO_MANIFEST_DIR"));
+            Bytes::from(std::fs::read(path).unwrap())
+        };
+        let digits = read("examples/cortex-m/digits.pt2");
+        let values = example(&digits, 1).unwrap();
+        let [Value::Tensor(image)] = &values[..] else { panic!("{values:?}") };
+        assert_eq!((image.shape(), image.as_slice::<f32>().unwrap()[2]), (&[1, 1, 8, 8][..], 0.0625));
+        assert!(example(&digits, 2).is_none());
+        assert!(example(&Bytes::from(Vec::new()), 1).is_none());
+    }
 
     #[test]
     fn one_integer_alone_is_0() {

@@ -1,10 +1,6 @@
 //! Reads the inputs and outputs of an exported program.
 
-use rushlight_compiler::front::pt2::ImportOptions;
-#[cfg(feature = "_backends")]
-use rushlight_compiler::front::pt2::pickle;
-#[cfg(feature = "_backends")]
-use rushlight_compiler::front::pt2::{Archive, StorageData};
+use rushlight_compiler::front::pt2::{Archive, ImportOptions, StorageData, pickle};
 use rushlight_compiler::import_pt2;
 use rushlight_format::shapes::{SHAPES_KEY, Shapes};
 use rushlight_format::signature::Signature;
@@ -14,11 +10,9 @@ use rushlight_graph::{Arg, Expr, Graph, Input, Type};
 use crate::error::Error;
 use crate::meta::{TensorInfo, ValueInfo, add_names, add_range};
 use crate::source::check_exported;
-#[cfg(feature = "_backends")]
 use crate::tensor::{Tensor, Value};
 
 /// Maximum bytes of example inputs that are copied.
-#[cfg(feature = "_backends")]
 const MAX_EXAMPLE: usize = 1 << 30;
 
 /// The description of an exported program's call.
@@ -53,8 +47,7 @@ pub fn exported_meta(bytes: impl Into<Bytes>) -> Result<ExportedMeta, Error> {
 
 /// Returns the example inputs that the program of a `.pt2` file was exported with, in the order of a call. `None` if
 /// the file has none, or they are of unknown classes, without values, or too large.
-#[cfg(feature = "_backends")]
-pub(crate) fn example_inputs(bytes: &Bytes) -> Option<Vec<Value>> {
+pub fn example_inputs(bytes: &Bytes) -> Option<Vec<Value>> {
     let archive = Archive::parse(bytes.clone()).ok()?;
     let inputs = archive.model().ok()?.sample_inputs().ok()??;
     let leaves = inputs.leaves();
@@ -66,7 +59,6 @@ pub(crate) fn example_inputs(bytes: &Bytes) -> Option<Vec<Value>> {
     leaves.into_iter().map(example).collect()
 }
 
-#[cfg(feature = "_backends")]
 fn example(leaf: &pickle::PickleValue) -> Option<Value> {
     Some(match leaf {
         pickle::PickleValue::Tensor(tensor) => {

@@ -263,7 +263,7 @@ pub use compile::{CompiledProgram, Compiler};
 #[cfg(feature = "std")]
 pub use error::{Error, MissingOperator};
 #[cfg(feature = "pt2")]
-pub use exported::{ExportedMeta, exported_meta};
+pub use exported::{ExportedMeta, example_inputs, exported_meta};
 pub use half::{bf16, f16};
 #[cfg(feature = "std")]
 pub use instance::{MethodInstance, Submission};

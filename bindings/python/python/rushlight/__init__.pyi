@@ -599,7 +599,7 @@ def compare(
     inputs: Any = None,
     *,
     method: str = "forward",
-    seed: int = 0,
+    seed: Optional[int] = None,
     progress: _Progress = None,
 ) -> Comparison: ...
 def register_op(

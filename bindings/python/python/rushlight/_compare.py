@@ -108,13 +108,14 @@ class Comparison:
         return [outputs, "", self.worst(5).table(), "", compared, *([parting] if parting else [])]
 
 
-def compare(reference, candidate, inputs=None, *, method="forward", seed=0, progress=None):
+def compare(reference, candidate, inputs=None, *, method="forward", seed=None, progress=None):
     """Runs an exported model and its compiled program, and compares them node by node.
 
     `reference` is the source of one method for `rushlight.compile`: a .pt2 file (a path, or its bytes) or a
     `torch.export.ExportedProgram`. All of its nodes run on the reference operators. `candidate` is the compiled program: the path
     or bytes of a .pte, or a `rushlight.Program`. `inputs` are the inputs of the method: a tuple or list, a dict by name, or a
-    single one. By default they are random with the declared shapes, from `seed`. `progress` is as for `rushlight.compile`.
+    single one. By default they are the example inputs of the export. They are random with the declared shapes if `seed` is given,
+    if the export has no example inputs, or if one is constant, as `torch.zeros` is. `progress` is as for `rushlight.compile`.
 
     Raises rushlight.Error if a program cannot be loaded or run, and ValueError if the .pte has no debug map.
     """

@@ -207,6 +207,13 @@ fn compare_says_what_it_saw_and_fails_where_numbers_part() {
     succeeds(&["compile", &model, "--backend", "cpu:precision=bf16", "-o", &rounded]);
     assert!(succeeds(&["compare", &model, &exact]).contains("no result differs"));
     succeeds(&["compare", &model, &exact, "--fail-below", "60"]);
+    let noted = |more: &[&str]| {
+        String::from_utf8_lossy(&run(&[&["compare", &model, &exact][..], more].concat()).stderr).into_owned()
+    };
+    assert!(noted(&[]).contains("using the example inputs of the export"), "{}", noted(&[]));
+    for generated in [&["--seed", "1"], &["--fill", "random"], &["--shape", "0=1x1x8x8"]] {
+        assert!(noted(generated).contains("filled with random numbers"), "{generated:?}");
+    }
     fails(&["compare", &model, &rounded], 7, &["a result differs by more than 1e-4 of its scale"]);
     fails(&["compare", &model, &rounded, "--fail-below", "90"], 7, &["is below 90 dB"]);
     let text = succeeds(&["compare", &model, &rounded, "--fail-below", "10"]);
