@@ -53,17 +53,20 @@ impl New {
     pub fn run(self) -> Result<(), Failure> {
         let project = Project::find(self.template, self.lang).ok_or_else(|| self.no_such_project())?;
         let name = self.name()?;
-        let source = self.source.as_deref().map(fs::canonicalize).transpose();
-        let source = source.map_err(|error| Failure::read(self.source.as_deref().unwrap_or(Path::new("")), error))?;
+        let source = self.source.as_deref().map(clone).transpose()?;
         let chosen = Chosen::of(self.template, self.model.as_deref(), self.labels.as_deref())?;
+        let commands = project.commands(&name, &chosen.sample, source.as_deref());
+        let listed = |prefix: &str| -> String {
+            commands.iter().map(|line| format!("{prefix}{line}")).collect::<Vec<_>>().join("\n")
+        };
         let values = [
-            ("name", name.clone()),
+            ("name", name),
             ("version", env!("CARGO_PKG_VERSION").to_owned()),
             ("rushlight", self.lang.dependency("rushlight", source.as_deref())),
             ("rushlight-llm", self.lang.dependency("rushlight-llm", source.as_deref())),
             ("rate", chosen.rate.to_string()),
             ("method", chosen.method.clone()),
-            ("commands", commands(project, &name, &chosen, "$ ")),
+            ("commands", listed("$ ")),
         ];
 
         self.create()?;
@@ -78,12 +81,9 @@ impl New {
         }
         let folder = self.folder.display().to_string();
         output::print(&format!("{folder}  {}: {count} files\n", project.title()));
-        output::print(&format!("  cd {folder}\n{}", commands(project, &name, &chosen, "  ")));
-        if source.is_none() {
-            let version = env!("CARGO_PKG_VERSION");
-            output::note(&format!(
-                "the project takes the published packages {version}; `--source FOLDER` takes those of a clone"
-            ));
+        output::print(&format!("  cd {}\n{}", projects::in_shell(&self.folder), listed("  ")));
+        if let Some(note) = project.note(source.as_deref()) {
+            output::note(&note);
         }
         Ok(())
     }
@@ -144,10 +144,16 @@ impl New {
     }
 }
 
-/// The commands that install the packages, build the project and run it, one a line behind `prefix`.
-fn commands(project: &Project, name: &str, chosen: &Chosen, prefix: &str) -> String {
-    let lines = project.commands(name, &chosen.sample);
-    lines.iter().map(|line| format!("{prefix}{line}")).collect::<Vec<_>>().join("\n")
+/// The absolute path of a clone of Rushlight.
+fn clone(folder: &Path) -> Result<PathBuf, Failure> {
+    let path = fs::canonicalize(folder).map_err(|error| Failure::read(folder, error))?;
+    if path.join("crates/rushlight/Cargo.toml").is_file() {
+        return Ok(path);
+    }
+    Err(Failure::Arguments(format!(
+        "`{}` is not a clone of Rushlight\n  expected  a folder with `crates/rushlight/Cargo.toml`\n  help      name the clone's top folder",
+        folder.display()
+    )))
 }
 
 /// The text with each `{{name}}` replaced by its value.

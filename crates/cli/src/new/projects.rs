@@ -202,23 +202,50 @@ impl Project {
         format!("{what} in {language}")
     }
 
-    /// The commands that install the packages, build the project, and run it on a sample.
-    pub fn commands(&self, name: &str, sample: &str) -> Vec<String> {
+    /// The commands that install the packages, build the project, and run it on a sample. The packages for C and JavaScript
+    /// are built in `source` first.
+    pub fn commands(&self, name: &str, sample: &str, source: Option<&Path>) -> Vec<String> {
         let with = if sample.is_empty() { String::new() } else { format!(" {sample}") };
+        let built = |chore: &str| source.map(|source| format!("(cd {} && cargo xtask {chore})", in_shell(source)));
         match self.language {
             Language::Python => vec!["pip install -r requirements.txt".to_owned(), format!("python main.py{with}")],
             Language::Rust if self.template == Template::Firmware => {
                 vec!["rustup target add thumbv7em-none-eabihf".to_owned(), "cargo run --release".to_owned()]
             }
             Language::Rust => vec![format!("cargo run --release{with}")],
-            Language::C | Language::Cpp => vec![
-                "cmake -S . -B build -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH=/path/to/rushlight".to_owned(),
-                "cmake --build build".to_owned(),
-                format!("build/{name}{with}"),
-            ],
-            Language::Js => vec!["npm install".to_owned(), format!("node main.js{with}")],
+            Language::C | Language::Cpp => {
+                let package = source.map_or_else(|| "/path/to/rushlight".into(), |source| source.join("target/c"));
+                let prefix = in_shell(&package);
+                let configure = format!("cmake -S . -B build -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH={prefix}");
+                let build = "cmake --build build".to_owned();
+                built("c-package").into_iter().chain([configure, build, format!("build/{name}{with}")]).collect()
+            }
+            Language::Js => {
+                built("npm").into_iter().chain(["npm install".to_owned(), format!("node main.js{with}")]).collect()
+            }
         }
     }
+
+    /// The origin of the packages, unless it is `source`.
+    pub fn note(&self, source: Option<&Path>) -> Option<String> {
+        let version = env!("CARGO_PKG_VERSION");
+        match (source, self.language) {
+            (Some(_), _) => None,
+            (None, Language::C | Language::Cpp) => Some(format!(
+                "`/path/to/rushlight` is the folder of the C package {version}; `--source FOLDER` builds it in a clone"
+            )),
+            (None, _) => Some(format!(
+                "the project takes the published packages {version}; `--source FOLDER` takes those of a clone"
+            )),
+        }
+    }
+}
+
+/// A path as a word of a shell's command.
+pub fn in_shell(path: &Path) -> String {
+    let path = path.display().to_string();
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-+:\\".contains(letter);
+    if path.chars().all(is_plain) { path } else { format!("'{}'", path.replace('\'', "'\\''")) }
 }
 
 impl Language {

@@ -64,6 +64,26 @@ fn dependencies_are_published_versions_or_a_clone() {
     }
 }
 
+/// The packages for C and JavaScript are built in the clone before the project is.
+#[test]
+fn commands_build_the_packages_of_a_clone() {
+    let folder = folder("new commands");
+    let clone = fs::canonicalize(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).expect("the repository");
+    let clone = clone.to_str().expect("a path");
+    for (language, chore, package) in [
+        ("c", "c-package", "-DCMAKE_PREFIX_PATH="),
+        ("cpp", "c-package", "-DCMAKE_PREFIX_PATH="),
+        ("js", "npm", "npm install"),
+    ] {
+        let project = at(&folder, &format!("{language}-digits"));
+        let printed = succeeds(&["new", &project, "-t", "classify", "-l", language, "--source", clone]);
+        assert!(printed.contains(&format!("  cd '{project}'\n  (cd {clone} && cargo xtask {chore})\n")), "{printed}");
+        assert!(printed.contains(package) && !printed.contains("/path/to"), "{printed}");
+        let readme = fs::read_to_string(format!("{project}/README.md")).expect("a page");
+        assert!(readme.contains(&format!("$ (cd {clone} && cargo xtask {chore})\n")), "{readme}");
+    }
+}
+
 #[test]
 fn what_would_not_work_is_refused() {
     let folder = folder("new_refused");
@@ -81,6 +101,9 @@ fn what_would_not_work_is_refused() {
     let decoder = format!("{CORPUS}/../decoders/llama");
     succeeds(&["compile", &decoder, "--hidden-states", "--backend", "cpu", "-o", &embeds]);
     fails(&["new", &project, "-t", "chat", "-l", "c", "--model", &embeds], 6, &["without `--hidden-states`"]);
+
+    let elsewhere = ["new", &project, "-t", "classify", "-l", "c", "--source", EXAMPLE];
+    fails(&elsewhere, 2, &["is not a clone of Rushlight", "name the clone's top folder"]);
 
     // The program of the template could not run the model.
     let digits = format!("{EXAMPLE}/digits.pte");
