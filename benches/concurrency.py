@@ -1,14 +1,15 @@
 """Calls per second of 1, 2 and 4 threads on one model: Rushlight's module and its instances beside a session of ONNX Runtime.
 
-    python benches/concurrency.py MODEL.pte [MODEL.onnx]
+    python benches/concurrency.py MODEL [MODEL.onnx]          MODEL is a .pt2 or a .pte file
 
-Each call uses one thread: threads of the caller compute at the same time, or wait. `module` is one module, whose calls take turns;
-`instances` are as many instances of it as there are threads; `onnxruntime` is one session. The sides take turns in each round, and
-the result of a side is its fastest round. The last line printed is a JSON list of {"threads", "side", "calls_per_s"}.
+Each call computes with one thread; the threads are the caller's. `one module` is one module, whose calls take turns. `instances` are as
+many instances of it as there are threads. `ONNX Runtime` is one session. The sides take turns in each round, and the result of a side is
+its fastest round. Prints a table, and in the last line a JSON list of {"threads", "side", "calls_per_s"}.
 """
 
 import argparse
 import json
+import pathlib
 import threading
 import time
 
@@ -21,14 +22,14 @@ SECONDS = 2.0
 
 
 def rate(call, count):
-    """Calls per second of `count` threads that call at the same time. `call` gets the number of its thread."""
+    """Calls per second of `count` threads that call at the same time."""
     start, end = threading.Barrier(count + 1), threading.Event()
     calls = [0] * count
 
     def work(number):
         start.wait()
         while not end.is_set():
-            call(number)
+            call()
             calls[number] += 1
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(count)]
@@ -43,13 +44,19 @@ def rate(call, count):
     return sum(calls) / (time.perf_counter() - began)
 
 
+def load(path):
+    """A module with one thread. A .pt2 file is compiled for the CPU."""
+    source = rushlight.compile(path, backend="cpu").buffer if path.suffix == ".pt2" else path
+    return rushlight.load(source, threads=1)
+
+
 def inputs_of(module):
     random = np.random.default_rng(0)
     return [random.random(info.sizes).astype(info.dtype) for info in module.meta().inputs]
 
 
 def onnx(path, inputs, expected):
-    """A call of a session with one thread."""
+    """A call of a session with one thread. The file must be the same model."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -57,33 +64,42 @@ def onnx(path, inputs, expected):
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     feeds = {given.name: array for given, array in zip(session.get_inputs(), inputs)}
     (got, *_) = session.run(None, feeds)
-    assert np.allclose(got, expected, rtol=1e-2, atol=1e-3), "the two files are different models"
-    return lambda _: session.run(None, feeds)
+    if not np.allclose(got, expected, rtol=1e-2, atol=1e-3):
+        raise SystemExit(f"{path} is another model: its results differ")
+    return lambda: session.run(None, feeds)
+
+
+def fastest(sides, count):
+    """Calls per second of each side, which take turns."""
+    rates = dict.fromkeys(sides, 0.0)
+    for _ in range(ROUNDS):
+        for side, call in sides.items():
+            rates[side] = max(rates[side], rate(call, count))
+    return rates
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("program", help="the .pte file")
+    parser.add_argument("model", type=pathlib.Path, help="a .pt2 or .pte file")
     parser.add_argument("onnx", nargs="?", help="the same model as an .onnx file")
     options = parser.parse_args()
-    module = rushlight.load(options.program, threads=1)
+    module = load(options.model)
     inputs = inputs_of(module)
     expected = module(*inputs)
     expected = expected[0] if isinstance(expected, tuple) else expected
-    session = onnx(options.onnx, inputs, expected) if options.onnx else None
+    session = {"ONNX Runtime": onnx(options.onnx, inputs, expected)} if options.onnx else {}
     measured = []
     for count in THREADS:
         instances = module.instances(count)
-        sides = {"module": lambda _: module(*inputs), "instances": lambda _: instances(*inputs)}
-        if session:
-            sides["onnxruntime"] = session
-        fastest = dict.fromkeys(sides, 0.0)
-        for _ in range(ROUNDS):
-            for side, call in sides.items():
-                fastest[side] = max(fastest[side], rate(call, count))
-        for side, calls in fastest.items():
-            print(f"{count} threads  {side:12} {calls:10.1f} calls/s", flush=True)
-            measured.append({"threads": count, "side": side, "calls_per_s": calls})
+        sides = {"one module": lambda: module(*inputs), "instances": lambda: instances(*inputs)} | session
+        rates = fastest(sides, count)
+        ratio = {"ratio": rates["instances"] / rates["ONNX Runtime"]} if session else {}
+        cells = [str(count), *(f"{calls:.1f}" for calls in rates.values()), *(f"{value:.2f}" for value in ratio.values())]
+        if not measured:
+            print("| threads | " + " | ".join([*rates, *ratio]) + " |")
+            print("|" + "--:|" * len(cells))
+        print("| " + " | ".join(cells) + " |", flush=True)
+        measured += [{"threads": count, "side": side, "calls_per_s": calls} for side, calls in rates.items()]
     print(json.dumps(measured))
 
 

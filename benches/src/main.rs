@@ -6,6 +6,7 @@ mod agreement;
 mod call;
 mod calls;
 mod compile;
+mod concurrency;
 mod cpu;
 mod document;
 mod environment;
@@ -41,6 +42,7 @@ usage: rushlight-benches <what> [filter]     started by cargo xtask bench
   call                 what a call costs from each language
   compile              compiling whole models, and chains of growing length
   quantize             a whole model to int8
+  concurrency          calls of one model from several threads beside ONNX Runtime
   tokenizers           tokenizers beside the packages that they come from
   text                 what samplers, grammars, tokenizers and chat templates cost beside a model's calls
   web                  the npm package in a page beside onnxruntime-web
@@ -50,7 +52,7 @@ usage: rushlight-benches <what> [filter]     started by cargo xtask bench
   serve-portable       our side of operators
 
 EXECUTORCH_WORKER is the program built from executorch/worker.cpp, MODELS the folder that tools/models/generate.py wrote
-(for compile: tools/models/large.py; for quantize, web and cpu: tools/models/peers.py; for llm: tools/models/language_models.py),
+(for compile: tools/models/large.py; for quantize, concurrency, web and cpu: tools/models/peers.py; for llm: tools/models/language_models.py),
 EXECUTORCH_LLAMA the libraries with ExecuTorch's kernels for language models, PEERS_PYTHON an interpreter with the peers,
 CALLERS the programs of the folder call, one a line: its name and its command with tabs between, MODEL the addition that they call,
 PYTHON an interpreter with torch, executorch and rushlight, VOCABULARY the file of a tokenizer, PACKAGE the folder of the npm package, DOCUMENT the file to update (nothing is written without).";
@@ -73,6 +75,7 @@ fn main() -> Result<()> {
         }
         ["compile"] => ("Compiling", compile::run(&variable("MODELS")?, &variable("PYTHON")?)?),
         ["quantize"] => ("Quantizing", quantize::run(&variable("MODELS")?, &variable("PYTHON")?)?),
+        ["concurrency"] => ("Concurrent calls", concurrency::run(&variable("MODELS")?, &variable("PEERS_PYTHON")?)?),
         ["tokenizers"] => ("Tokenizers", tokenizers::run(&variable("PYTHON")?)?),
         ["text"] => ("Text beside decoding", text::run(&variable("VOCABULARY")?)?),
         ["web"] => ("In a browser", web::run(&variable("MODELS")?, &variable("PACKAGE")?)?),

@@ -13,8 +13,8 @@ use crate::setup::{self, peers_python, tokenizers_python, venv_python};
 /// Tables of the CPU engine beside its peers.
 const CPU_TABLES: &[&str] = &["latency", "int8", "linear", "sources", "loading", "scaling"];
 
-/// Everything, or one kind: `portable` (operators and MobileNetV3-small), `overhead`, `call`, `compile`, `quantize`, `tokenizers`, `text`,
-/// `web`, `llm`, or `cpu` with all its tables or one. Results go to `docs/benchmarks.md`. With a filter, it only prints: only
+/// Everything, or one kind: `portable` (operators and MobileNetV3-small), `overhead`, `call`, `compile`, `quantize`, `concurrency`,
+/// `tokenizers`, `text`, `web`, `llm`, or `cpu` with all its tables or one. Results go to `docs/benchmarks.md`. With a filter, it only prints: only
 /// operators whose line in `benches/operators.txt` contains it, or one model of a table.
 pub fn measure(what: &[&str]) -> Result<()> {
     setup::one("python")?;
@@ -25,6 +25,7 @@ pub fn measure(what: &[&str]) -> Result<()> {
             call()?;
             compile()?;
             quantize()?;
+            concurrency()?;
             tokenizers()?;
             text()?;
             web()?;
@@ -37,6 +38,7 @@ pub fn measure(what: &[&str]) -> Result<()> {
         ["call"] => call(),
         ["compile"] => compile(),
         ["quantize"] => quantize(),
+        ["concurrency"] => concurrency(),
         ["tokenizers"] => tokenizers(),
         ["text"] => text(),
         ["web"] => web(),
@@ -47,8 +49,8 @@ pub fn measure(what: &[&str]) -> Result<()> {
         ["cpu", table, model] => cpu(&[table], Some(model)),
         _ => {
             bail!(
-                "unknown benchmark: portable [filter], overhead, call, compile, quantize, tokenizers, text, web, llm [model], \
-                 cpu [table] [model]"
+                "unknown benchmark: portable [filter], overhead, call, compile, quantize, concurrency, tokenizers, text, web, \
+                 llm [model], cpu [table] [model]"
             )
         }
     }
@@ -144,6 +146,19 @@ fn quantize() -> Result<()> {
         .arg(&models)
         .args(["--only", "resnet50", "--forms", "pt2"]))?;
     run(benches(&["quantize"])?.env("MODELS", &models))
+}
+
+/// Calls of one model from several threads of Python, beside ONNX Runtime.
+fn concurrency() -> Result<()> {
+    setup::one("peers")?;
+    let models = root().join("target/peer-models");
+    let only = ["--only", "mobilenet_v3_small", "resnet50", "--forms"];
+    run(command(venv_python(), &["tools/models/peers.py"]).arg(&models).args(only).arg("pt2"))?;
+    run(command(peers_python(), &["tools/models/peers.py"]).arg(&models).args(only).arg("onnx"))?;
+    let versions = [versions()?, versions_of(peers_python(), "onnxruntime")?].join(", ");
+    let mut bench = benches(&["concurrency"])?;
+    bench.env("MODELS", &models).env("PEERS_PYTHON", peers_python()).env("PYTHONPATH", python_package()?);
+    run(bench.env("VERSIONS", versions))
 }
 
 /// Tokenizers beside the packages that they come from, from Python on both sides.

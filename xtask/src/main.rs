@@ -58,9 +58,9 @@ usage: cargo xtask <chore>
   demo           builds it, and the page of examples/web with it into target/demo
   size           size of the runtime and of the digits firmware for thumbv7em-none-eabihf
   bench [what]   times beside ExecuTorch's and other engines', into docs/benchmarks.md: portable, overhead, call, compile,
-                 quantize, tokenizers, text, web, llm, cpu (all by default); portable <text> only prints the operators
-                 whose line contains the text; cpu <table> makes one of latency, int8, sources, loading, scaling, and
-                 cpu <table> <model> only prints it for that model, as llm <model> does";
+                 quantize, concurrency, tokenizers, text, web, llm, cpu (all by default); portable <text> only prints
+                 the operators whose line contains the text; cpu <table> makes one of latency, int8, sources, loading,
+                 scaling, and cpu <table> <model> only prints it for that model, as llm <model> does";
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
