@@ -1,0 +1,3 @@
+import org.pytorch.executorch.Module
+
+fun load() = Module.Companion.load("model.pte")

@@ -1,0 +1,3 @@
+import org.pytorch.executorch.Module
+
+fun load() = Module.load(modelPath = "model.pte", numThreads = 2)

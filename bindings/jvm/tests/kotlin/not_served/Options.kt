@@ -1,0 +1,3 @@
+import org.pytorch.executorch.BackendOption
+
+fun option() = BackendOption("key", 1)
