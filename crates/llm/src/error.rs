@@ -178,10 +178,14 @@ impl Error {
                 Parts::new("the context is full")
                     .expected(format!("at most {left} more tokens, {position} of {capacity} positions are taken"))
                     .got(tokens)
-                    .help(
-                        "begin anew; or load the program with a larger context (`--ctx`, `max_context_len=` in Python), or compile \
-                         it with a larger --max-context-len",
-                    )
+                    // An empty session has no room for more tokens than the context.
+                    .help(if tokens > capacity {
+                        "shorten the text, load the program with a larger context (`--ctx`, `max_context_len=` in Python), or \
+                         compile it with a larger --max-context-len"
+                    } else {
+                        "clear the session, load the program with a larger context (`--ctx`, `max_context_len=` in Python), or \
+                         compile it with a larger --max-context-len"
+                    })
             }
             Self::ContextLimit { expected, got } => Parts::new("the program does not have a context of this length")
                 .expected(format!("1 to {expected} positions, for which it was compiled"))
@@ -212,7 +216,7 @@ impl Error {
             Self::NoSession => Parts::new("the bytes are no saved session"),
             Self::OtherProgram => {
                 Parts::new("the session was saved with another program: its cache is of other weights")
-                    .help("restore it with the file that it was saved with, or begin anew")
+                    .help("restore it with the file that it was saved with, or start a new one")
             }
             Self::OtherAdapter => {
                 Parts::new("the session was saved with another LoRA adapter, or without one: restore it with the same")

@@ -117,9 +117,16 @@ impl GrammarCompiler {
         }
         // Rules are compiled recursively, at their first use.
         let matcher = deep_stack::run(|| self.matcher(given)).map_err(|problem| grammar(&problem))??;
-        match matcher.get_error() {
-            Some(error) => Err(grammar(&error)),
-            None => Ok(Constraint::new(matcher)),
+        match (matcher.get_error(), given) {
+            (None, _) => Ok(Constraint::new(matcher)),
+            (Some(error), Grammar::JsonSchema(_)) => Err(grammar(&format_args!("in the JSON schema: {error}"))),
+            (Some(error), Grammar::Lark(_)) => {
+                let text = error.trim_end();
+                Err(grammar(&format_args!(
+                    "{text}\nwithout `::=` in its first rule, a grammar is read in Lark's syntax"
+                )))
+            }
+            (Some(error), _) => Err(grammar(&error)),
         }
     }
 

@@ -25,7 +25,7 @@ Examples:
   echo \"What is a quark?\" | rushlight llm chat llama.pte
 
 In a terminal, Ctrl-C stops an answer, Ctrl-D ends the program, and a line that ends with a backslash goes on. Lines that begin
-with a slash are commands: /reset forgets the conversation, /regenerate answers the last message anew, /save FILE writes the
+with a slash are commands: /reset clears the conversation, /regenerate answers the last message again, /save FILE writes the
 messages as JSON, /load FILE goes on with such messages, /exit ends the program.")]
 pub struct Chat {
     /// The system prompt
@@ -40,7 +40,7 @@ pub struct Chat {
     #[arg(short, long, value_name = "FILE", conflicts_with = "prompt")]
     file: Option<PathBuf>,
 
-    /// Go on with the messages of this file, which `--save` or `/save` wrote: a JSON list of messages with `role` and
+    /// Continue the messages of this file, which `--save` or `/save` wrote: a JSON list of messages with `role` and
     /// `content`
     #[arg(long, value_name = "FILE")]
     load: Option<PathBuf>,

@@ -10,8 +10,8 @@ use crate::failure::Failure;
 use crate::output;
 
 /// The commands, which begin with a slash.
-pub const COMMANDS: &str = "/reset forgets the conversation, /regenerate answers the last message anew, /save FILE writes the messages \
-                            as JSON, /load FILE goes on with such messages, /exit ends the program";
+pub const COMMANDS: &str = "/reset clears the conversation, /regenerate answers the last message again, /save FILE writes the messages \
+                            as JSON, /load FILE continues such messages, /help lists the commands, /exit ends the program";
 
 /// The part of the context that stays free for an answer: one of this many.
 const ANSWER: usize = 8;
@@ -41,7 +41,7 @@ impl Conversation {
         match command {
             "" => {}
             "/exit" | "/quit" => return Ok(false),
-            "/help" => output::to_stderr(COMMANDS),
+            "/help" => output::to_stderr(&COMMANDS.replace(", ", "\n")),
             "/reset" => {
                 self.messages.clear();
                 self.forgotten = 0;
@@ -132,6 +132,10 @@ impl Conversation {
         if self.forgotten > forgotten {
             let count = self.forgotten;
             output::note(&format!("the context was full: the model no longer sees the first {count} messages"));
+        }
+        let is_full = self.speaker.session.position() >= self.speaker.model.limits().max_context_len;
+        if usage.finish_reason == FinishReason::Length && is_full {
+            output::note("the answer ends here because the context is full");
         }
         if self.is_watched {
             output::to_stderr(&format!("\x1b[2m{usage}\x1b[0m"));

@@ -26,7 +26,7 @@ pub struct Embed {
     #[arg(required_unless_present_any = ["texts_flag", "file"])]
     texts: Vec<String>,
 
-    /// A text, as other tools take it; may be repeated
+    /// A text, as an option; may be repeated
     #[arg(short = 'p', long = "prompt", value_name = "TEXT", conflicts_with = "texts")]
     texts_flag: Vec<String>,
 

@@ -29,7 +29,7 @@ pub struct Perplexity {
     #[arg(required_unless_present = "text_flag")]
     text: Option<PathBuf>,
 
-    /// The same, as other tools take it
+    /// The text file as an option, in place of the argument
     #[arg(short = 'f', long = "file", value_name = "FILE", conflicts_with = "text")]
     text_flag: Option<PathBuf>,
 

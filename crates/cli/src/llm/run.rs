@@ -34,7 +34,7 @@ pub struct Run {
     #[arg(required_unless_present_any = ["prompt_flag", "file"])]
     prompt: Option<String>,
 
-    /// The same, as other tools take it
+    /// The text as an option, in place of the argument
     #[arg(short = 'p', long = "prompt", value_name = "PROMPT", conflicts_with = "prompt")]
     prompt_flag: Option<String>,
 

@@ -23,7 +23,7 @@ pub struct Source {
     #[arg(value_name = "FILE.pte|FOLDER|FILE.gguf", required_unless_present = "model_flag")]
     model: Option<PathBuf>,
 
-    /// The same, as other tools take it
+    /// The model as an option, in place of the argument
     #[arg(short = 'm', long = "model", value_name = "FILE.pte|FOLDER|FILE.gguf", conflicts_with = "model")]
     model_flag: Option<PathBuf>,
 
@@ -92,12 +92,12 @@ impl Selection for Settings {
     }
 }
 
-/// Accepts the schemes that need no inputs of a calibration, because there are none.
+/// Accepts the schemes that need no calibration inputs, because there are none.
 fn scheme_parser() -> impl TypedValueParser<Value = String> {
     let known = Scheme::ALL.iter().map(|scheme| PossibleValue::new(scheme.name).hide(scheme.is_static()));
     PossibleValuesParser::new(known).try_map(|name| match Scheme::ALL.iter().find(|scheme| scheme.name == name) {
         Some(scheme) if scheme.is_static() => Err(format!(
-            "it needs inputs of a calibration, which a language model has none of; use `{}`",
+            "it needs calibration inputs, and language models are compiled without any; use `{}`",
             scheme.finer.join("` or `")
         )),
         _ => Ok(name),

@@ -26,7 +26,7 @@ pub struct Tokenize {
     #[arg(required_unless_present_any = ["text_flag", "file"])]
     text: Option<String>,
 
-    /// The same, as other tools take it
+    /// The text as an option, in place of the argument
     #[arg(short = 'p', long = "prompt", value_name = "TEXT", conflicts_with = "text")]
     text_flag: Option<String>,
 

@@ -291,11 +291,19 @@ fn a_chat_forgets_its_oldest_messages() {
     assert_eq!(text(&output).lines().count(), 12);
     let notes = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(notes.contains("the model no longer sees the first 2 messages"), "{notes}");
+    // An answer without a maximum ends with the context, and says so.
+    let cut = String::from_utf8_lossy(&llm(&[chat[0], chat[1], "--ignore-eos"], "Hi\n").stderr).into_owned();
+    assert!(cut.contains("ends here because the context is full"), "{cut}");
     let long = "long ".repeat(40);
     let output = llm(&chat, &format!("Hi\n{long}\n/reset\nHi\n"));
     let (answers, notes) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert_eq!((answers.lines().count(), output.status.code()), (2, Some(6)), "{answers}{notes}");
-    assert!(notes.contains("the message is not answered") && notes.contains("1 message was not answered"), "{notes}");
+    assert!(
+        notes.contains("the message is not answered")
+            && notes.contains("shorten the text")
+            && notes.contains("1 message was not answered"),
+        "{notes}"
+    );
 }
 
 #[test]

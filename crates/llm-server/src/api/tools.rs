@@ -56,7 +56,9 @@ pub fn tools(tools: &[Value], choice: Option<&Value>) -> Result<(Value, Option<G
         })
         .collect();
     if calls.is_empty() {
-        return Err(Refusal::of("tool_choice", "expected a function that is among `tools`"));
+        let known: Vec<String> = tools.iter().filter_map(name).collect();
+        let expected = if known.is_empty() { "at least one of `tools`".to_owned() } else { known.join(", ") };
+        return Err(Refusal::of("tool_choice", format!("no function of `tools` is meant, expected {expected}")));
     }
     Ok((tools.into(), Some(Grammar::JsonSchema(json!({ "anyOf": calls })))))
 }
