@@ -26,9 +26,8 @@ pub(crate) fn explain(error: &runtime::Error, plan: &Plan<'_>, registry: &Regist
         }
         Detail::Fault(Fault::SizeRule, rule, _) if error.site.role == Role::None => {
             let message = format!("the sizes of the inputs of `{method}` do not go together");
-            let result = Error::new(error.code, message).help(
-                "these are the sizes for which `torch.export` found the model to hold; export it with other dynamic shapes",
-            );
+            let result = Error::new(error.code, message)
+                .help("`torch.export` checked the model for such sizes only; export it with other dynamic shapes");
             return match size_rule(plan, rule) {
                 Some(Rule::Guard { text, .. } | Rule::Condition { text, .. }) => result.expected(text.to_owned()),
                 _ => result,

@@ -98,9 +98,12 @@ impl Quantization {
             return Ok(());
         }
         let others = Scheme::ALL.iter().filter(|scheme| !scheme.is_static()).map(|scheme| scheme.name);
-        Err(Error::invalid(format!("`{}` measures ranges on inputs, which a language model has none of", scheme.name))
-            .got(format!("`{}`", path.display()))
-            .help(format!("choose a scheme without a calibration: {}", others.collect::<Vec<_>>().join(", "))))
+        Err(Error::invalid(format!(
+            "`{}` needs calibration inputs, and language models are compiled without any",
+            scheme.name
+        ))
+        .got(format!("`{}`", path.display()))
+        .help(format!("choose a scheme without a calibration: {}", others.collect::<Vec<_>>().join(", "))))
     }
 
     /// Quantizes a model whose methods were read from these files, by the policy of the first of the backends that has one. A

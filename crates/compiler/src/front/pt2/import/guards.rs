@@ -275,8 +275,8 @@ pub(super) fn not_understood(text: &str) -> Error {
         .expected("arithmetic, comparisons and functions of numbers, on sizes of inputs")
         .got(text)
         .help(
-            "`torch.export` found the model to hold for such sizes only: give the sizes in it fixed values, or write the model \
-             without the condition",
+            "`torch.export` checked the model for such sizes only: give the sizes in it fixed values, or write the model without \
+             the condition",
         )
 }
 
