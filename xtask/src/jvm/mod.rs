@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value as Json;
 
 use crate::command::{checked, command, exists, output, root, run, target_folder};
-use crate::setup;
+use crate::setup::{self, venv_python};
 
 /// The sources, in folders by their packages.
 const SOURCES: &str = "bindings/jvm/java";
@@ -112,6 +112,7 @@ pub fn test() -> Result<()> {
     }
     let jar = package_for_tests()?;
     Tests::new(&jar)?.run()?;
+    run(command(venv_python(), &["tools/jvm_interface.py"]).arg(&jar))?;
     kotlin(&jar)
 }
 
@@ -216,6 +217,22 @@ fn kotlin(jar: &Path) -> Result<()> {
     // Twice the beginning of the recorded answer.
     if printed.trim() != "sFnnsFnn" {
         bail!("bindings/jvm/tests/kotlin/Program.kt printed {printed}");
+    }
+    is_not_served(jar)
+}
+
+/// The page on ExecuTorch says that these programs do not compile. Each must have an error of its own.
+fn is_not_served(jar: &Path) -> Result<()> {
+    let entries = fs::read_dir(root().join(TESTS).join("kotlin/not_served"))?;
+    let sources = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
+    let mut compile = command("kotlinc", &["-nowarn", "-cp"]);
+    let compiled = compile.arg(jar).arg("-d").arg(test_folder().join("not_served")).args(&sources).output()?;
+    let text = String::from_utf8_lossy(&compiled.stderr);
+    for source in &sources {
+        let name = source.file_name().unwrap_or_default().to_string_lossy();
+        if !text.lines().any(|line| line.contains(&*name) && line.contains(": error: ")) {
+            bail!("`{}` should not compile, and the compiler said: {text}", source.display());
+        }
     }
     Ok(())
 }
