@@ -58,6 +58,7 @@ const LONG_STAGES: &[Step] = &[
     Step::new("loom", loom),
     Step::new("portable-tiles", portable_tiles),
     Step::new("wheel", wheel),
+    Step::new("transcript", transcript),
     Step::new("server-load", server_load),
     Step::new("ray", ray),
     Step::new("tokenizers-whole", tokenizers_whole),
@@ -309,6 +310,16 @@ fn book_and_examples() -> Result<()> {
     run(pages.env("PYTHONPATH", &package).env("RUSHLIGHT", root().join("target/checked/rushlight")))?;
     let tests = ["-m", "pytest", "-q", SLOWEST, "--numprocesses", "2", "tests/book", "tests/examples"];
     run(command(book_python(), &tests).env("PYTHONPATH", &package))
+}
+
+/// The first hour of a new user, which trains a model, prints what `docs/start/transcript.md` shows.
+fn transcript() -> Result<()> {
+    setup::one("book")?;
+    run(&mut checked("build"))?;
+    let package = root().join("target/book-package");
+    setup::assemble(venv_python(), "checked", &package)?;
+    let mut transcript = command(book_python(), &["tools/transcript.py"]);
+    run(transcript.env("PYTHONPATH", &package).env("RUSHLIGHT", root().join("target/checked/rushlight")))
 }
 
 /// The tests of pytest that take longest are shown with their times.
