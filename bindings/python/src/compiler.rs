@@ -23,6 +23,7 @@ use rushlight_python_macros::guarded;
 use crate::array::Argument;
 use crate::backend::{Failure, PythonBackend};
 use crate::choice::BackendSpec;
+use crate::custom;
 use crate::error;
 use crate::meta::{signature_to_python, value_to_python};
 use crate::report::entry_to_python;
@@ -288,6 +289,12 @@ impl Compiled {
     /// Returns the report of the quantization as JSON.
     fn quantization(&self) -> Option<String> {
         self.inner.quantization().map(|report| describe::quantization(report).to_string())
+    }
+
+    /// Returns a warning for each operator that has a kernel neither in Rushlight nor in Python.
+    fn missing_operators(&self) -> Vec<String> {
+        let missing = self.inner.missing_operators().into_iter().filter(|op| !custom::is_registered(&op.name));
+        missing.map(|op| op.warning(&error::register(&op))).collect()
     }
 
     /// Returns a dictionary for each method: its name, instruction count, planned bytes and operators.

@@ -95,6 +95,11 @@ pub fn sets_after(known: usize) -> Vec<&'static OpSet> {
     locked(&REGISTERED).iter().skip(known).map(|slot| slot.set).collect()
 }
 
+/// True if an operator of this name is registered.
+pub fn is_registered(out_variant: &str) -> bool {
+    locked(&REGISTERED).iter().any(|slot| slot.op.name == out_variant)
+}
+
 /// The name of the out variant, which the compiler calls: it writes its results to given memory.
 fn out_variant(name: &str) -> PyResult<String> {
     let base = name.strip_suffix(".default").unwrap_or(name);

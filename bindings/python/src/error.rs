@@ -3,6 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
+use rushlight::MissingOperator;
 
 use crate::ffi;
 
@@ -27,7 +28,7 @@ pub fn to_python(py: Python<'_>, error: &rushlight::Error) -> PyErr {
         let os_error = error.os_error().map(|(path, number)| (Some(number), path.to_owned()));
         // The system has no number for a folder that the library found itself.
         let os_error = os_error.or_else(|| Some((None, error.folder()?.to_owned())));
-        let text = error.to_text(|op| format!("rushlight.register_op({:?}, function)", functional_name(&op.name)));
+        let text = error.to_text(register);
         Ok(PyErr::from_value(ffi::call(make.bind(py), &(text, os_error).into_pyobject(py)?, Some(&fields))?))
     };
     make().unwrap_or_else(|failure| failure)
@@ -36,6 +37,11 @@ pub fn to_python(py: Python<'_>, error: &rushlight::Error) -> PyErr {
 /// Maps a result of the library.
 pub fn map<T>(py: Python<'_>, result: Result<T, rushlight::Error>) -> PyResult<T> {
     result.map_err(|error| to_python(py, &error))
+}
+
+/// The instruction for an operator that a program lacks.
+pub fn register(operator: &MissingOperator) -> String {
+    format!("rushlight.register_op({:?}, function)", functional_name(&operator.name))
 }
 
 /// The name that `register_op` takes for an operator that a program lacks.

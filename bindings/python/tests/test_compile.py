@@ -308,6 +308,59 @@ def test_what_is_no_program_is_refused(tmp_path):
         assert str(caught.value)
 
 
+class Autocast(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 3)
+
+    def forward(self, x):
+        with torch.autocast("cpu", torch.bfloat16):
+            return self.linear(x)
+
+
+class TimesJ(nn.Module):
+    def forward(self, x):
+        return torch.view_as_real(x * 1j)
+
+
+class OneQueryForAll(nn.Module):
+    def forward(self, q, k):
+        return nn.functional.scaled_dot_product_attention(q, k, k)
+
+
+class SymbolicBooleans(nn.Module):
+    def forward(self, x, count):
+        rows = count.item()
+        torch._check(rows >= 1)
+        torch._check((rows > 5) | (rows < 9))
+        torch._check((rows > 0) & (rows <= 8))
+        return x.new_ones(rows) * 2 + x.sum()
+
+
+class Mapped(nn.Module):
+    def forward(self, x):
+        return torch.vmap(lambda row: row.softmax(0) * row.sum())(x)
+
+
+@pytest.mark.parametrize("backend", [None, "cpu"])
+def test_contexts_and_numbers_of_pytorch_compile(backend):
+    x = torch.randn(3, 4)
+    models = [
+        (Autocast(), (x,)),
+        (TimesJ(), (x,)),
+        (OneQueryForAll(), (torch.randn(1, 2, 3, 8), torch.randn(4, 2, 5, 8))),
+        (SymbolicBooleans(), (x, torch.tensor(3))),
+    ]
+    for model, args in models:
+        model.eval().requires_grad_(False)
+        close(rushlight.compile(torch.export.export(model, args), backend=backend)(*args), model(*args))
+    # `torch.vmap` needs one step more, which its error names.
+    exported = torch.export.export(Mapped(), (x,))
+    with pytest.raises(rushlight.Error, match=r"run_decompositions\(\{\}\)"):
+        rushlight.compile(exported, backend=backend)
+    close(rushlight.compile(exported.run_decompositions({}), backend=backend)(x), Mapped()(x))
+
+
 @torch.library.custom_op("rushlight_test::scaled_sin", mutates_args=())
 def scaled_sin(x: torch.Tensor, scale: float, powers: list[int]) -> torch.Tensor:
     return sum(torch.sin(x) ** power for power in powers) * scale
@@ -362,6 +415,29 @@ def test_custom_operators_run_python_kernels():
             rushlight.load(unregistered)(x)
         rushlight.register_op("rushlight_test::scaled_sin", kernel)
         close(rushlight.load(unregistered)(x), model(x))
+
+
+@pytest.mark.parametrize("namespace", ["torchaudio", "torchvision", "rushlight_unknown", "_c10d"])
+def test_operators_without_a_kernel_are_named_when_a_program_is_compiled(namespace, recwarn):
+    library = torch.library.Library(namespace, "FRAGMENT")
+    library.define("rushlight_doubled(Tensor x) -> Tensor")
+    library.impl("rushlight_doubled", lambda x: 2 * x, "CompositeExplicitAutograd")
+    name = f"{namespace}::rushlight_doubled"
+
+    class Doubled(nn.Module):
+        def forward(self, x):
+            return getattr(torch.ops, namespace).rushlight_doubled(x) + 1
+
+    exported = torch.export.export(Doubled(), (torch.ones(3),))
+    for backend in (None, "cpu"):
+        with pytest.warns(UserWarning, match=f"`{name}.out` has no kernel in Rushlight, from .*test_compile.py:") as warned:
+            rushlight.compile(exported, backend=backend)
+        assert [w.filename for w in warned] == [__file__]
+        assert str(warned[0].message).endswith(f'rushlight.register_op("{name}", function)')
+    rushlight.register_op(name, lambda x: 2 * np.asarray(x))
+    recwarn.clear()
+    close(rushlight.compile(exported)(torch.ones(3)), torch.full((3,), 3.0))
+    assert not recwarn.list
 
 
 @torch.library.custom_op("rushlight_test::moments", mutates_args=())

@@ -144,6 +144,9 @@ impl Build {
         for warning in program.quantization().into_iter().flat_map(|report| &report.warnings) {
             output::warn(warning);
         }
+        for operator in program.missing_operators() {
+            output::warn(&operator.warning("see \"Custom operators\" in the documentation"));
+        }
         Ok(Built { program, output, size, external, exported, elapsed: start.elapsed() })
     }
 
@@ -221,6 +224,7 @@ impl Built {
                 "planned_bytes": plan.buffer_sizes.iter().sum::<u64>(),
             })).collect::<Vec<_>>(),
             "tokenizer": self.tokenizer().iter().map(|(name, _)| name).collect::<Vec<_>>(),
+            "missing_operators": self.program.missing_operators().iter().map(|operator| &operator.name).collect::<Vec<_>>(),
             "backends": report.claim_counts(),
             "seconds": self.elapsed.as_secs_f64(),
         });

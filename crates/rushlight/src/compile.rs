@@ -9,17 +9,19 @@ use rushlight_compiler::passes::StoreCaches;
 use rushlight_compiler::{CompileOptions, Compiled, ConstantResult, check_method_names, compile, import_pt2};
 #[cfg(feature = "llm")]
 use rushlight_decoders::Options as LanguageModelOptions;
-use rushlight_format::pte::WriteOptions;
+use rushlight_format::pte::{InstructionModel, OperatorModel, WriteOptions};
 use rushlight_format::{Image, SEGMENT_ALIGNMENT};
 use rushlight_graph::{Bytes, Progress};
-use rushlight_runtime::Code;
+use rushlight_kernels as kernels;
+use rushlight_runtime::{Code, Registry};
 
 use crate::atomic::{Files, InputFiles, Written, unwritable};
 use crate::backends::{self, BackendChoice, Destination};
-use crate::error::Error;
+use crate::error::{Error, MissingOperator};
 use crate::kv_cache::KvCache;
 #[cfg(feature = "llm")]
 use crate::language_model;
+use crate::meta::full_name;
 use crate::module::Module;
 #[cfg(feature = "_backends")]
 use crate::quantize::{Quantization, QuantizationReport};
@@ -336,6 +338,35 @@ impl CompiledProgram {
     /// Returns the compiled program, for inspection.
     pub fn compiled(&self) -> &Compiled {
         &self.compiled
+    }
+
+    /// Returns the operators that have no kernel in Rushlight, each once, with its calls in all methods. These are custom
+    /// operators. The methods that call them load only where [`ModuleBuilder::ops`](crate::ModuleBuilder::ops) has them.
+    pub fn missing_operators(&self) -> Vec<MissingOperator> {
+        let registry = Registry::new(kernels::ALL);
+        let mut missing: Vec<MissingOperator> = Vec::new();
+        for plan in &self.compiled.program.methods {
+            let debug = self.compiled.debug.iter().find(|map| map.method == plan.name);
+            let has_kernel = |op: &OperatorModel| registry.find(&op.name, &op.overload).is_some();
+            for (index, op) in plan.operators.iter().enumerate().filter(|(_, op)| !has_kernel(op)) {
+                let calls_it = |(_, instruction): &(usize, &InstructionModel)| match instruction {
+                    InstructionModel::Kernel { operator, .. } => *operator as usize == index,
+                    _ => false,
+                };
+                let mut calls = plan.instructions.iter().enumerate().filter(calls_it);
+                let Some((first_instruction, _)) = calls.next() else { continue };
+                let uses = 1 + calls.count();
+                let name = full_name(&op.name, &op.overload);
+                if let Some(known) = missing.iter_mut().find(|known| known.name == name) {
+                    known.uses += uses;
+                    continue;
+                }
+                let origin = debug.and_then(|map| map.instructions.get(first_instruction)?.as_ref());
+                let source = origin.and_then(|origin| origin.source.clone());
+                missing.push(MissingOperator { name, uses, first_instruction, source, set: None });
+            }
+        }
+        missing
     }
 
     /// Returns the report of the quantization, if there was one.

@@ -45,6 +45,17 @@ pub struct MissingOperator {
     pub set: Option<&'static str>,
 }
 
+impl MissingOperator {
+    /// Returns the warning about a compiled program that calls the operator. `register` is the instruction for the user.
+    pub fn warning(&self, register: &str) -> String {
+        let source = self.source.as_ref().map_or_else(String::new, |source| format!(", from {source}"));
+        let name = &self.name;
+        format!(
+            "`{name}` has no kernel in Rushlight{source}: methods that call it load only where one is registered: {register}"
+        )
+    }
+}
+
 impl Error {
     pub(crate) fn new(code: Code, message: impl Into<String>) -> Self {
         let parts = Parts {

@@ -328,6 +328,8 @@ def compiled(
     report = program.quantization
     for warning in report.warnings if report else ():
         quantization.warn(warning)
+    for warning in core.missing_operators():
+        quantization.warn(warning, UserWarning)
     return program
 
 

@@ -158,12 +158,12 @@ def report(text):
     return QuantizationReport(layers=layers, outputs=outputs, proposals=proposals, **values)
 
 
-def warn(text):
-    """Issues a QuantizationWarning for the line outside of this package that called it."""
+def warn(text, category=QuantizationWarning):
+    """Issues a warning for the line outside of this package that called it."""
     level, frame = 1, sys._getframe()
     while frame is not None and os.path.dirname(frame.f_code.co_filename) == _PACKAGE:
         level, frame = level + 1, frame.f_back
-    warnings.warn(text, QuantizationWarning, stacklevel=level)
+    warnings.warn(text, category, stacklevel=level)
 
 
 def settings(quantize):

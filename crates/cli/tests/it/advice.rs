@@ -7,7 +7,7 @@ use rushlight::Tensor;
 use rushlight::runtime::Bool8;
 use rushlight_devtools::npy;
 
-use crate::command::{CORPUS, EXAMPLE, at, fails, folder, succeeds};
+use crate::command::{CORPUS, EXAMPLE, at, fails, folder, run, succeeds};
 
 /// Writes a `.npy` file of zeros.
 fn array(folder: &Path, name: &str, shape: &[usize]) -> String {
@@ -239,4 +239,19 @@ fn pages_are_opened_in_the_browser() {
     let error = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{error}");
     assert!(error.contains(&format!("open `{page}` yourself")) && error.contains("BROWSER"), "{error}");
+}
+
+/// `compile` names the operators without a kernel, and `validate` refuses the program.
+#[test]
+fn operators_without_a_kernel_are_named_before_the_program_runs() {
+    let folder = folder("advice-operators");
+    let (model, output) = (format!("{CORPUS}/pt2/custom_operator.pt2"), at(&folder, "x.pte"));
+    let compile = ["compile", &model, "-o", &output];
+    let result = run(&compile);
+    let text = String::from_utf8_lossy(&result.stderr);
+    assert!(result.status.success(), "{text}");
+    assert!(text.contains("warning: `example::twice.out` has no kernel in Rushlight"), "{text}");
+    let json: serde_json::Value = serde_json::from_str(&succeeds(&[&compile[..], &["--json"]].concat())).expect("JSON");
+    assert_eq!(json["missing_operators"], serde_json::json!(["example::twice.out"]));
+    fails(&["validate", &output], 5, &["example::twice.out"]);
 }

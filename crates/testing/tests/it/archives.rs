@@ -107,3 +107,26 @@ fn custom_operators_have_several_results() {
         assert_eq!(outputs[1].as_slice::<f32>().expect("floats"), [3.0, 4.0, 5.0, 6.0], "{backend:?}");
     }
 }
+
+#[test]
+fn a_compiled_program_names_the_operators_without_a_kernel() {
+    let corpus = folder().join("../corpus/pt2");
+    let missing = |name: &str| {
+        let compiled = Compiler::new().method("forward", corpus.join(name)).compile().expect("it compiles");
+        // The compiler and the loader have to agree.
+        let program = compiled.to_bytes().expect("a program");
+        let mut module = Module::builder().lower("off").load_bytes(&program).expect("the file is sound");
+        let names = |missing: &[rushlight::MissingOperator]| -> Vec<String> {
+            missing.iter().map(|operator| format!("{} {}", operator.name, operator.uses)).collect()
+        };
+        let at_load = module.load_method("forward").err().map(|error| names(error.missing_operators()));
+        assert_eq!(names(&compiled.missing_operators()), at_load.unwrap_or_default(), "{name}");
+        compiled.missing_operators()
+    };
+    let [operator] = &missing("custom_results.pt2")[..] else { panic!("one operator has no kernel") };
+    let text = operator.warning("register it");
+    assert!(text.starts_with("`example::scaled_and_shifted.out` has no kernel in Rushlight"), "{text}");
+    assert!(text.contains("pt2_samples.py") && text.ends_with("register it"), "{text}");
+    assert_eq!(missing("custom_operator.pt2").len(), 1);
+    assert!(missing("misc.pt2").is_empty());
+}
