@@ -6,9 +6,9 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, OnceLock, RwLock};
 
-use crate::Error;
+use crate::{Error, once};
 
 /// Namespaces whose operators come with the runtime, or not at all.
 const BUILT_IN: [&str; 7] =
@@ -270,10 +270,11 @@ fn parse_default(text: &str, kind: &Kind) -> Option<Default> {
     })
 }
 
-/// The operators that a compilation knows: PyTorch's, and those that the user added.
+/// The operators that a compilation knows: PyTorch's, and those that the user added. All compilations of a process share
+/// PyTorch's.
 #[derive(Default)]
 pub struct Schemas {
-    parsed: RwLock<HashMap<String, Option<Arc<Schema>>>>,
+    added: RwLock<HashMap<String, Arc<Schema>>>,
 }
 
 /// ExecuTorch's operators on numbers, which PyTorch does not know.
@@ -322,22 +323,15 @@ impl Schemas {
     /// Adds an operator, or replaces the one of its name.
     pub fn add(&self, schema: Schema) -> Arc<Schema> {
         let schema = Arc::new(schema);
-        if let Ok(mut parsed) = self.parsed.write() {
-            parsed.insert(schema.name.clone(), Some(schema.clone()));
+        if let Ok(mut added) = self.added.write() {
+            added.insert(schema.name.clone(), schema.clone());
         }
         schema
     }
 
     /// The operator of this full name.
     pub fn get(&self, name: &str) -> Option<Arc<Schema>> {
-        if let Some(known) = self.parsed.read().ok().and_then(|parsed| parsed.get(name).cloned()) {
-            return known;
-        }
-        let schema = find_line(name).and_then(|line| Schema::parse(line).ok()).map(Arc::new);
-        if let Ok(mut parsed) = self.parsed.write() {
-            parsed.insert(name.into(), schema.clone());
-        }
-        schema
+        self.added.read().ok().and_then(|added| added.get(name).cloned()).or_else(|| built_in(name))
     }
 
     /// As [`get`](Self::get), with an error that names the operator.
@@ -357,28 +351,25 @@ impl fmt::Debug for Schemas {
     }
 }
 
-/// The line of the table whose schema has this name, by bisection.
-fn find_line(name: &str) -> Option<&'static str> {
-    let others = [PRIMS, OWN].into_iter().flatten().copied();
-    if let Some(line) = others.into_iter().find(|line| line.split('(').next() == Some(name)) {
-        return Some(line);
-    }
-    let (mut low, mut high) = (0, TABLE.len());
-    while low < high {
-        let middle = low + (high - low) / 2;
-        // The line that `middle` is in.
-        let start = TABLE.as_bytes().get(..middle)?.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-        let start = start.max(low);
-        let rest = TABLE.get(start..)?;
-        let line = rest.lines().next()?;
-        let found = line.split('(').next().unwrap_or_default();
-        match found.cmp(name) {
-            std::cmp::Ordering::Equal => return Some(line),
-            std::cmp::Ordering::Less => low = start + line.len() + 1,
-            std::cmp::Ordering::Greater => high = start,
-        }
-    }
-    None
+/// A line of a table, and its schema once it was asked for.
+struct Line {
+    name: &'static str,
+    text: &'static str,
+    schema: OnceLock<Option<Arc<Schema>>>,
+}
+
+/// The operator of a table. Its line is parsed at the first call.
+fn built_in(name: &str) -> Option<Arc<Schema>> {
+    static LINES: OnceLock<Vec<Line>> = OnceLock::new();
+    let lines = once(&LINES, || {
+        let all = TABLE.lines().filter(|line| !line.starts_with('#')).chain(PRIMS.iter().chain(OWN).copied());
+        let name = |text: &'static str| text.split('(').next().unwrap_or_default();
+        let mut lines: Vec<Line> = all.map(|text| Line { name: name(text), text, schema: OnceLock::new() }).collect();
+        lines.sort_by_key(|line| line.name);
+        lines
+    });
+    let line = lines.get(lines.binary_search_by_key(&name, |line| line.name).ok()?)?;
+    once(&line.schema, || Schema::parse(line.text).ok().map(Arc::new)).clone()
 }
 
 #[cfg(test)]
