@@ -44,12 +44,13 @@ class Program:
     """One program of the corpus: its methods, the calls to record, and how it is lowered."""
 
     def __init__(
-        self, methods, calls, dynamic=None, constants=None, config=None, partitioners=(), wrap=None, tolerance=1e-4
+        self, methods, calls, dynamic=None, constants=None, config=None, partitioners=(), wrap=None, tolerance=1e-4, exported=None
     ):
         self.methods = methods if isinstance(methods, dict) else {"forward": methods}
         self.calls = [call if isinstance(call[0], str) else ("forward", call) for call in calls]
         self.dynamic, self.constants, self.config = dynamic, constants, config or {}
         self.partitioners, self.wrap, self.tolerance = partitioners, wrap, tolerance
+        self.exported = exported  # the name and the bytes of the archive that was lowered, if it is kept beside the program
 
 
 def program(since=(0, 0), until=(99, 0)):
@@ -374,6 +375,9 @@ def record(name, build, out):
     if "external_constants" in built.config:
         (weights,) = lowered._tensor_data.values()
         files[f"{name}.ptd"] = bytes(weights)
+    if built.exported:
+        archive, content = built.exported
+        files[archive] = content
     for written, content in files.items():
         if len(content) > SIZE_LIMIT:
             raise ValueError(f"{written} has {len(content)} bytes, above the corpus' limit of {SIZE_LIMIT}")
@@ -393,7 +397,7 @@ def record(name, build, out):
     description = {"name": name, "program": file}
     if built.wrap:
         description["bundled"] = True
-    if len(files) > 1:
+    if any(written.endswith(".ptd") for written in files):
         description["data"] = sorted(written for written in files if written.endswith(".ptd"))
     if built.partitioners:
         plans = lowered.executorch_program.execution_plan

@@ -4,6 +4,8 @@
     python tools/corpus/make_cortex_m.py --only cnn_m4,matmul  some of it
     python tools/corpus/make_cortex_m.py --large --out FOLDER  models of MLPerf Tiny that are too large for the repository
 
+`<name>.pt2` beside a program is the quantized export that was lowered to it. Programs for several CPUs share one.
+
 Together they have every operator of the `cortex_m` dialect that its quantizer makes. Files are described in `make.py`, whose environment for
 the newest generation this needs, with the package `tosa-tools`.
 
@@ -13,6 +15,7 @@ defines them.
 """
 
 import copy
+import io
 import sys
 
 import torch
@@ -61,8 +64,18 @@ class Exact(torch.fx.Interpreter):
         return super().call_function(target, args, kwargs)
 
 
-def prepared(model, *calls, cpu, int8_io=False):
-    """Quantizes with random calibration data and lowers for a CPU."""
+def archive(exported):
+    """The bytes of an export, without the metadata of nodes."""
+    for node in exported.graph.nodes:
+        for key in ("custom", "from_node", "nn_module_stack", "source_fn_stack", "stack_trace", "torch_fn"):
+            node.meta.pop(key, None)
+    file = io.BytesIO()
+    torch.export.save(exported, file)
+    return file.getvalue()
+
+
+def prepared(model, *calls, cpu, int8_io=False, name=None):
+    """Quantizes with random calibration data and lowers for a CPU. With a name, the quantized export is kept."""
     model = model.eval()
     if any(x.dim() == 4 for x in calls[0]):
         model = model.to(memory_format=torch.channels_last)
@@ -74,6 +87,7 @@ def prepared(model, *calls, cpu, int8_io=False):
         graph(*call)
     graph = convert_pt2e(graph)
     exported = torch.export.export(graph, calls[0])
+    kept = (f"{name}.pt2", archive(copy.deepcopy(exported))) if name else None
     manager = to_edge(exported, compile_config=cortex_m_edge_compile_config())
     if int8_io:
         manager = manager.transform([QuantizeInputs(manager, [0]), QuantizeOutputs(manager, [0])])
@@ -81,7 +95,7 @@ def prepared(model, *calls, cpu, int8_io=False):
     manager._edge_programs["forward"] = CortexMPassManager(manager.exported_program(), target_config=config).transform()
     if int8_io:
         calls = [tuple(torch.randint(-128, 128, x.shape).to(torch.int8).contiguous(memory_format=torch.channels_last) for x in call) for call in calls]
-    return Program(Lowered(manager), calls, tolerance=0)
+    return Program(Lowered(manager), calls, tolerance=0, exported=kept)
 
 
 def programs(table=None, **targets):
@@ -91,7 +105,7 @@ def programs(table=None, **targets):
         for suffix, cpu in (targets or {"m4": CortexM.M4, "m55": CortexM.M55}).items():
             def make_one(cpu=cpu):
                 model, *calls = build()
-                return prepared(model, *calls, cpu=cpu)
+                return prepared(model, *calls, cpu=cpu, name=build.__name__)
 
             (PROGRAMS if table is None else table)[f"{build.__name__}_{suffix}"] = make_one
         return build
@@ -144,6 +158,21 @@ class Net(nn.Module):
         x = self.up(x)
         x = F.avg_pool2d(x, 3)
         return self.head(x.mean((2, 3)))
+
+
+@programs()
+def dense():
+    layer = nn.Linear(9, 5)
+
+    class Dense(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = layer
+
+        def forward(self, x):
+            return self.layer(x)
+
+    return Dense(), *[(uniform(3, 9),) for _ in range(2)]
 
 
 @programs()

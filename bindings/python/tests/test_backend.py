@@ -274,7 +274,7 @@ def test_backends_that_are_none_are_refused(mlp):
     with pytest.raises(rushlight.Error, match="`portable`") as caught:
         rushlight.compile(exported, backend="npu")
     assert caught.value.code_name == "NotFound" and caught.value.got == "`npu`"
-    assert [backend.name for backend in rushlight.backends()] == ["cpu", "portable"]
+    assert [backend.name for backend in rushlight.backends()] == ["cpu", "cortex-m", "portable"]
     with pytest.raises(rushlight.Error, match="twice"):
         rushlight.compile(exported, backend=[Numpy("Same"), Numpy("Same")])
     with pytest.raises(rushlight.Error, match="put `portable` last"):

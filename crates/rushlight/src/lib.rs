@@ -178,6 +178,7 @@
 //! | `lower` | portable programs are compiled for the machine when they are loaded; implies `cpu` and `cpu-compile` |
 //! | `compile` | [`compiler`] and [`graph`]: backends and passes of one's own |
 //! | `cpu-compile` | compiling for the CPU backend |
+//! | `cortex-m-compile` | compiling int8 models for microcontrollers |
 //! | `pt2` | [`Compiler`] of `.pt2` files; with `cpu`, quantization |
 //! | `llm` | [`Compiler::language_model`] |
 //!

@@ -29,6 +29,7 @@ const FACADE: &[(&str, &[&str])] = &[
     ("std", &["memmap2"]),
     ("cpu", &["rushlight-cpu-run", "rushlight-engine", "memmap2"]),
     ("compile", &["rushlight-compiler", "rushlight-graph", "memmap2"]),
+    ("cortex-m-compile", &["rushlight-cortex-m-compile", "rushlight-compiler"]),
     ("cpu-compile", &["rushlight-cpu-compile", "rushlight-compiler"]),
     ("pt2", &["rushlight-compiler", "rushlight-quantize", "serde_json"]),
     ("lower", &["rushlight-cpu-compile", "rushlight-cpu-run", "rushlight-compiler"]),

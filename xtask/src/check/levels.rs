@@ -49,6 +49,7 @@ const LEVELS: &[(&str, u32)] = &[
     ("rushlight-checkpoint", 3),
     ("rushlight-compiler", 3),
     ("rushlight-decoders", 4),
+    ("rushlight-cortex-m-compile", 4),
     ("rushlight-cpu-compile", 4),
     ("rushlight-quantize", 4),
     ("rushlight", 5),

@@ -186,13 +186,13 @@ fn json_shows_what_is_asked_for() {
 fn backends_are_listed_with_their_options() {
     let list = json(&["backends", "--json"]);
     let names: Vec<_> = list.as_array().expect("a list").iter().map(|backend| &backend["name"]).collect();
-    assert_eq!(names, ["cpu", "portable"]);
+    assert_eq!(names, ["cpu", "cortex-m", "portable"]);
     let precision = &list[0]["options"][0];
     assert_eq!((&precision["name"], &precision["default"]), (&"precision".into(), &"f32".into()));
     assert_eq!(precision["choices"], serde_json::json!(["f32", "f16", "bf16"]));
-    assert_eq!((&list[0]["options"][1]["default"], &list[1]["options"]), (&0.into(), &serde_json::json!([])));
+    assert_eq!((&list[0]["options"][1]["default"], &list[2]["options"]), (&0.into(), &serde_json::json!([])));
     let text = succeeds(&["backends"]);
-    for part in ["cpu ", "precision=f32|f16|bf16", "[default: f32]", "threads=N", "portable "] {
+    for part in ["cpu ", "precision=f32|f16|bf16", "[default: f32]", "threads=N", "cpu=m4|m0+", "portable "] {
         assert!(text.contains(part), "{part}: {text}");
     }
 }
@@ -233,7 +233,7 @@ fn compare_says_what_it_saw_and_fails_where_numbers_part() {
 fn doctor_names_nodes_and_reasons() {
     let folder = folder("doctor");
     let machine = succeeds(&["doctor"]);
-    assert!(machine.contains("  backends   cpu, portable\n") && !machine.contains("no vector"), "{machine}");
+    assert!(machine.contains("  backends   cpu, cortex-m, portable\n") && !machine.contains("no vector"), "{machine}");
 
     // A program that is too small to be lowered.
     let small = at(&folder, "small.pte");

@@ -105,8 +105,8 @@ fn floats(constant: &Constant) -> Option<Parameters<f32>> {
     Some(numbers(constant)?.into_iter().map(|number| number as f32).collect::<Vec<f32>>().into())
 }
 
-/// The elements of a small constant of numbers.
-pub(super) fn numbers(constant: &Constant) -> Option<Vec<f64>> {
+/// The elements of a small constant of numbers; `None` for other types.
+pub fn numbers(constant: &Constant) -> Option<Vec<f64>> {
     let bytes = constant.read().ok()?;
     Some(match constant.ty.dtype {
         ScalarType::Float => bytes.as_chunks().0.iter().map(|x| f64::from(f32::from_le_bytes(*x))).collect(),

@@ -9,6 +9,6 @@ mod parameters;
 
 pub use crate::constant::QuantizedConstant;
 pub use check::check;
-pub use folded::folded;
+pub use folded::{folded, numbers};
 pub use layer::{ConvolutionShape, LayerShape};
 pub use parameters::{PerTensor, is_dequantize, is_per_tensor_dequantize, is_per_tensor_quantize, is_quantize};

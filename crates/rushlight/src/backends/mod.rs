@@ -7,6 +7,8 @@
 
 #[cfg(any(feature = "lower", all(feature = "pt2", feature = "_backends")))]
 mod blobs;
+#[cfg(feature = "cortex-m-compile")]
+mod cortex_m;
 #[cfg(any(feature = "cpu", feature = "cpu-compile"))]
 mod cpu;
 #[cfg(feature = "_backends")]
@@ -124,6 +126,8 @@ pub(crate) struct Calibrating {
 const TABLE: &[BackendInfo] = &[
     #[cfg(any(feature = "cpu", feature = "cpu-compile"))]
     cpu::CPU,
+    #[cfg(feature = "cortex-m-compile")]
+    cortex_m::CORTEX_M,
     #[cfg(feature = "compile")]
     BackendInfo {
         name: PORTABLE,

@@ -32,8 +32,8 @@ pub struct BackendSpec {
 }
 
 /// The choice of a backend.
-const ADVICE: &str = "choose `cpu` for the processor, also in place of XNNPACK, or `portable` for the reference operators, which every \
-                      runtime has";
+const ADVICE: &str = "choose `cpu` for the processor, also in place of XNNPACK, `cortex-m` for int8 on microcontrollers, or `portable` for the \
+                      reference operators, which every runtime has";
 
 impl BackendSpec {
     /// The backend with a name and the defaults of its options. `portable` stands for the reference operators.
@@ -227,7 +227,7 @@ mod tests {
         for text in ["npu", "", "npu:precision=bf16", "npu:"] {
             let error = error(text);
             assert_eq!(error.code(), Code::NotFound);
-            assert_eq!(error.what_was_expected(), Some("`cpu`, `portable`"), "{error}");
+            assert_eq!(error.what_was_expected(), Some("`cpu`, `cortex-m`, `portable`"), "{error}");
         }
         assert_eq!(error("npu:x").what_came(), Some("`npu`"));
     }
@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn specs_are_written_as_they_are_read() {
-        for text in ["cpu", "portable", "cpu:precision=bf16", "cpu:threads=2,precision=f16"] {
+        for text in ["cpu", "cortex-m:cpu=m55", "portable", "cpu:precision=bf16", "cpu:threads=2,precision=f16"] {
             let spec: BackendSpec = text.parse().unwrap();
             assert_eq!(spec.to_string(), text);
             assert_eq!(spec.make(&Destination::default()).unwrap().is_some(), text != "portable");

@@ -87,7 +87,7 @@ fn options_are_refused_that_a_backend_does_not_have() {
     let defaults = compile(new().backend("cpu:precision=f32,threads=1").backend("portable"));
     assert_eq!(defaults.expect("it compiles"), exact);
     for (compiler, code, expected) in [
-        (new().backend("npu"), Code::NotFound, "`cpu`, `portable`"),
+        (new().backend("npu"), Code::NotFound, "`cpu`, `cortex-m`, `portable`"),
         (new().backend("cpu:precision=int8"), Code::InvalidArgument, "f32, f16 or bf16"),
         (new().backend("cpu:mode=fast"), Code::InvalidArgument, "`precision` (what weights"),
         (new().backend("portable:precision=bf16"), Code::InvalidArgument, "no options"),

@@ -10,6 +10,7 @@ mod compile;
 mod composites;
 mod corpus;
 mod cortex_m;
+mod cortex_m_compile;
 mod decoders;
 mod delegated;
 mod firmware;

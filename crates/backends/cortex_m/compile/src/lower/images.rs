@@ -1,0 +1,58 @@
+//! Lowers pooling.
+
+use rushlight_format::ScalarType;
+use rushlight_graph::{Arg, Error, TensorType, ValueId};
+
+use super::layers::bounds;
+use super::{Lowering, Order, ScratchBytes, in_order};
+use crate::affine::Factor;
+use crate::operators::{AVG_POOL2D, MAX_POOL2D, PAD};
+use crate::select::{Average, Maximum};
+
+fn pair(sizes: [i64; 2]) -> Arg {
+    Arg::from(sizes.as_slice())
+}
+
+pub(crate) fn average(step: &Average, to: &mut Lowering<'_>, result: ValueId) -> Result<(), Error> {
+    let zero_point = Arg::from(i64::from(step.input.affine.zero_point));
+    let [batch, channels, height, width] = step.input_sizes;
+    let (mut input, order) = to.image(step.input.value)?;
+    let mut padding = step.window.padding;
+    if step.counts_padding && padding != [0, 0] {
+        let [rows, columns] = padding;
+        let amounts = match order {
+            Order::RowMajor => [0, 0, rows, columns],
+            Order::ChannelsLast => [0, rows, columns, 0],
+        };
+        let ty = TensorType::of(ScalarType::Char, &[batch, channels, height + 2 * rows, width + 2 * columns]);
+        let amounts = Arg::from(amounts.as_slice());
+        input = to.call(PAD, vec![input.into(), amounts.clone(), amounts, zero_point.clone()], in_order(ty, order))?;
+        padding = [0, 0];
+    }
+    // The kernels ignore the scale.
+    let factor = Factor::of(step.input.affine.scale).unwrap_or(Factor { multiplier: 0, shift: 0 });
+    let scratch = to.scratch(ScratchBytes::of_average(to.target().isa(), channels))?;
+    let mut args = vec![input.into(), pair(step.window.kernel), pair(step.window.stride), pair(padding)];
+    args.extend([Arg::Bool(step.window.is_rounded_up), zero_point]);
+    args.extend([factor.multiplier, factor.shift].map(|number| Arg::from(i64::from(number))));
+    args.push(scratch.into());
+    // A mean has no dimensions for rows and columns.
+    let ty = to.ty(result)?;
+    if ty.rank() == 4 {
+        let order = to.image_order(result)?;
+        return to.add_int8(AVG_POOL2D, args, result, order);
+    }
+    let pooled = to.call(AVG_POOL2D, args, TensorType::of(ScalarType::Char, &[batch, channels, 1, 1]))?;
+    let sizes = Arg::from([batch, channels].as_slice());
+    to.add_int8(rushlight_graph::operators::aten::VIEW_COPY, vec![pooled.into(), sizes], result, Order::RowMajor)
+}
+
+pub(crate) fn maximum(step: &Maximum, to: &mut Lowering<'_>, result: ValueId) -> Result<(), Error> {
+    let zero_point = Arg::from(i64::from(step.input.affine.zero_point));
+    let (input, _) = to.image(step.input.value)?;
+    let mut args = vec![input.into(), pair(step.window.kernel), pair(step.window.stride), pair(step.window.padding)];
+    args.extend([pair([1, 1]), Arg::Bool(false), zero_point.clone(), zero_point]);
+    args.extend(bounds(&step.output));
+    let order = to.image_order(result)?;
+    to.add_int8(MAX_POOL2D, args, result, order)
+}

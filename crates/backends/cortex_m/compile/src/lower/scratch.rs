@@ -1,0 +1,126 @@
+//! Scratch memory of CMSIS-NN's kernels, as its functions `*_get_buffer_size` compute it. Its kernels do not check that it is large
+//! enough.
+
+use crate::target::Isa;
+
+/// A number of bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ScratchBytes(pub i64);
+
+/// The sizes of a convolution, of which its scratch memory depends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Convolution {
+    /// `[N, C, H, W]`.
+    pub input: [i64; 4],
+    pub output: [i64; 4],
+    pub kernel: [i64; 2],
+    /// Input channels of a group.
+    pub depth: i64,
+    pub stride: [i64; 2],
+    pub padding: [i64; 2],
+    pub dilation: [i64; 2],
+}
+
+impl ScratchBytes {
+    pub const NONE: Self = Self(0);
+
+    pub fn of_convolution(isa: Isa, c: &Convolution) -> Self {
+        let [kernel_height, kernel_width] = c.kernel;
+        if c.kernel == [1, 1] && c.padding == [0, 0] && c.dilation == [1, 1] {
+            return Self::NONE;
+        }
+        let taps = kernel_height * kernel_width * c.depth;
+        // Rows of one pixel: MVE copies rows with their padding.
+        let is_row = c.input[2] == 1 && kernel_height == 1 && c.dilation == [1, 1] && c.depth == c.input[1];
+        if isa == Isa::Mve && is_row && (c.stride[1] * c.input[1]) % 4 == 0 {
+            return Self::NONE
+                .max(Self((c.input[3] + 2 * c.padding[1]) * c.input[1]))
+                .max(Self(64 * round_up(taps, 16) / 16));
+        }
+        match isa {
+            Isa::Mve => Self(64 * round_up(taps, 16) / 16),
+            Isa::Scalar | Isa::Dsp => Self(4 * round_up(taps, 4)),
+        }
+    }
+
+    pub fn of_depthwise(isa: Isa, c: &Convolution) -> Self {
+        let [kernel_height, kernel_width] = c.kernel;
+        let (channels, taps) = (c.input[1], kernel_height * kernel_width);
+        let has_multiplier = c.output[1] != channels;
+        match isa {
+            _ if has_multiplier || c.dilation != [1, 1] => Self::NONE,
+            Isa::Scalar => Self::NONE,
+            Isa::Dsp if c.kernel == [3, 3] && c.padding.iter().all(|padding| *padding <= 1) => Self::NONE,
+            Isa::Dsp => Self(2 * channels * taps),
+            Isa::Mve => Self(4 * 124 * taps),
+        }
+    }
+
+    /// Those of the sums of rows, and of the weights in reverse.
+    pub fn of_transposed(isa: Isa, c: &Convolution) -> [Self; 2] {
+        let ([kernel_height, kernel_width], [_, depth, _, width]) = (c.kernel, c.input);
+        let is_reversed = depth > 16 && c.stride.iter().all(|stride| *stride <= 2);
+        let rows = kernel_height.max(c.stride[0]) * ((width - 1) * c.stride[1] + kernel_width.max(c.stride[1]));
+        let scattered = 4 * rows * c.output[1];
+        if !is_reversed {
+            return [Self(scattered), Self::NONE];
+        }
+        // The convolution that follows has padding, so it is none of one pixel.
+        let padded = Convolution { padding: [1, 1], ..*c };
+        [
+            Self(Self::of_convolution(isa, &padded).0.max(scattered)),
+            Self(depth * kernel_height * kernel_width * c.output[1]),
+        ]
+    }
+
+    pub const fn of_average(isa: Isa, channels: i64) -> Self {
+        match isa {
+            Isa::Dsp => Self(4 * channels),
+            Isa::Scalar | Isa::Mve => Self::NONE,
+        }
+    }
+
+    /// Those of a batched matmul with `outputs` columns.
+    pub const fn of_matmul(isa: Isa, outputs: i64) -> Self {
+        match isa {
+            Isa::Mve => Self(4 * outputs),
+            Isa::Scalar | Isa::Dsp => Self::NONE,
+        }
+    }
+
+    fn max(self, other: Self) -> Self {
+        Self(self.0.max(other.0))
+    }
+}
+
+fn round_up(number: i64, unit: i64) -> i64 {
+    (number + unit - 1) / unit * unit
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CONVOLUTION: Convolution = Convolution {
+        input: [1, 16, 12, 9],
+        output: [1, 16, 12, 9],
+        kernel: [3, 3],
+        depth: 16,
+        stride: [1, 1],
+        padding: [1, 1],
+        dilation: [1, 1],
+    };
+
+    #[test]
+    fn sizes_are_those_of_the_table() {
+        let of = |isa, c: Convolution| ScratchBytes::of_convolution(isa, &c).0;
+        assert_eq!([Isa::Scalar, Isa::Dsp, Isa::Mve].map(|isa| of(isa, CONVOLUTION)), [576, 576, 576]);
+        let odd = Convolution { depth: 3, ..CONVOLUTION };
+        assert_eq!([Isa::Dsp, Isa::Mve].map(|isa| of(isa, odd)), [112, 128]);
+        let point = Convolution { kernel: [1, 1], padding: [0, 0], ..CONVOLUTION };
+        assert_eq!(of(Isa::Mve, point), 0);
+        let depthwise = |isa, c: Convolution| ScratchBytes::of_depthwise(isa, &c).0;
+        assert_eq!([Isa::Scalar, Isa::Dsp, Isa::Mve].map(|isa| depthwise(isa, CONVOLUTION)), [0, 0, 4464]);
+        assert_eq!(depthwise(Isa::Dsp, Convolution { padding: [2, 2], ..CONVOLUTION }), 288);
+    }
+}

@@ -1,0 +1,111 @@
+//! The quantization policy: the operators that have int8 kernels, and their scales.
+
+use rushlight_compiler::quantization::{
+    ActivationScales, ActivationSpec, Annotations, BiasSpec, Layer, LayerSpec, MethodLayers, OperatorChains, Quantizer,
+    Role, Scheme, WeightScales, WeightSpec,
+};
+use rushlight_graph::operators::{aten, rushlight};
+use rushlight_graph::{Error, Graph};
+
+use crate::select::SOFTMAX_SCALE;
+
+/// Quantizes as ExecuTorch's `CortexMQuantizer`: weights of linear layers have one scale, those of convolutions one for each
+/// channel, and biases are integers of 32 bits. All results of int8 operators are int8.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CortexMQuantizer;
+
+const ACTIVATION: ActivationSpec = ActivationSpec::INT8;
+
+/// Integers from a calibration: the only scheme that needs no floats on the device.
+const SCHEMES: [Scheme; 1] = [Scheme { finer: &[], ..Scheme::INT8 }];
+
+const COMPOSITES: [&str; 9] = [
+    aten::LINEAR,
+    aten::MATMUL,
+    aten::ADAPTIVE_AVG_POOL2D,
+    aten::AVG_POOL2D,
+    aten::MAX_POOL2D,
+    aten::HARDSWISH,
+    aten::HARDSIGMOID,
+    aten::SILU,
+    aten::RELU6,
+];
+
+impl Quantizer for CortexMQuantizer {
+    fn schemes(&self) -> &[Scheme] {
+        &SCHEMES
+    }
+
+    fn composites(&self) -> Vec<&'static str> {
+        COMPOSITES.to_vec()
+    }
+
+    fn layer(&self, scheme: &Scheme, graph: &Graph, layer: &Layer) -> Result<LayerSpec, String> {
+        if layer.is_recurrent || layer.is_nested {
+            return Err("the scales of recurrent layers and of loops are not known before the program runs".to_owned());
+        }
+        let is_linear = layer.is_linear(graph);
+        if graph.nodes[layer.node].op.name() == rushlight::EXPERTS_LINEAR || !is_linear && layer.sizes.len() != 4 {
+            return Err("int8 kernels compute convolutions in two dimensions and linear layers".to_owned());
+        }
+        let is_single = |window: &rushlight_graph::quantization::ConvolutionShape| window.groups == 1;
+        let shape = layer.shape(graph).and_then(|shape| shape.convolution);
+        if layer.axis == 1 && !shape.as_ref().is_some_and(is_single) {
+            return Err("int8 kernels compute transposed convolutions of one group".to_owned());
+        }
+        let scales = if is_linear { WeightScales::PerTensor } else { WeightScales::PerChannel };
+        Ok(LayerSpec { weight: WeightSpec { scales, ..scheme.weight }, bias: BiasSpec::Int32 })
+    }
+
+    fn annotate(&self, _: &Scheme, method: &MethodLayers<'_>, annotations: &mut Annotations) -> Result<(), Error> {
+        OperatorChains { activation: ACTIVATION, role, fuses, quantizes_results: true }.annotate(method, annotations);
+        let fixed = ActivationScales::Fixed { scale: SOFTMAX_SCALE as f32, zero_point: -128 };
+        for node in &method.graph.blocks[method.graph.body].nodes {
+            if method.graph.nodes[*node].op.name() == aten::_SOFTMAX
+                && let Some(mut annotation) = annotations.get(*node).cloned()
+            {
+                annotation.output = Some(ActivationSpec { scales: fixed, ..ACTIVATION });
+                annotations.set(*node, annotation);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn role(name: &str) -> Role {
+    match name {
+        aten::ADD_TENSOR | aten::SUB_TENSOR | aten::MUL_TENSOR | aten::BMM | aten::MATMUL => Role::Binary,
+        aten::SIGMOID
+        | aten::TANH
+        | aten::SILU
+        | aten::GELU
+        | aten::RELU
+        | aten::RELU6
+        | aten::HARDTANH
+        | aten::CLAMP
+        | aten::HARDSWISH
+        | aten::HARDSIGMOID
+        | aten::LEAKY_RELU
+        | aten::ELU
+        | aten::_SOFTMAX => Role::Unary,
+        aten::MAX_POOL2D
+        | aten::AVG_POOL2D
+        | aten::ADAPTIVE_AVG_POOL2D
+        | aten::MEAN_DIM
+        | aten::CONSTANT_PAD_ND
+        | aten::PERMUTE_COPY
+        | aten::VIEW_COPY
+        | aten::UNSQUEEZE_COPY
+        | aten::SQUEEZE_COPY_DIMS
+        | aten::SLICE_COPY_TENSOR
+        | aten::SELECT_COPY_INT
+        | aten::CLONE => Role::SameScale,
+        aten::CAT => Role::Concat,
+        _ => Role::Float,
+    }
+}
+
+/// True if an operator of this role computes the next operator before its result is stored.
+fn fuses(role: Role, next: &str) -> bool {
+    role == Role::Gemm && matches!(next, aten::RELU | aten::RELU6 | aten::HARDTANH | aten::CLAMP)
+}

@@ -1,0 +1,226 @@
+//! Elementwise operators and softmax.
+
+use rushlight_graph::operators::aten;
+use rushlight_graph::{Call, Error, ValueId};
+
+use super::{Context, Operand, Output, Selected, Step};
+use crate::affine::{Affine, Factor};
+use crate::lower::{Lowering, elementwise};
+use crate::table::Table;
+
+/// `a + coefficient * b`.
+#[derive(Debug)]
+pub(crate) struct Add {
+    pub operands: [Operand; 2],
+    /// The factors of both operands, that of a difference negative, and that of their sum.
+    pub multipliers: [i32; 2],
+    pub shifts: [i32; 2],
+    pub factor: Factor,
+    pub output: Output,
+}
+
+/// `a * b`.
+#[derive(Debug)]
+pub(crate) struct Mul {
+    pub operands: [Operand; 2],
+    pub factor: Factor,
+    pub output: Output,
+}
+
+/// `a / b`.
+#[derive(Debug)]
+pub(crate) struct Div {
+    pub operands: [Operand; 2],
+    pub scale: f64,
+    pub output: Output,
+}
+
+/// The smaller or the larger of two operands of one scale.
+#[derive(Debug)]
+pub(crate) struct Extremum {
+    pub operands: [Operand; 2],
+    pub is_minimum: bool,
+}
+
+/// A function of one operand, as a table of its results.
+#[derive(Debug)]
+pub(crate) struct Lookup {
+    pub input: Operand,
+    pub table: Table,
+}
+
+/// Integers that are dequantized and quantized at once.
+#[derive(Debug)]
+pub(crate) struct Requantize {
+    pub input: Operand,
+    /// The integers of the other scale; `None` if the scales are alike.
+    pub table: Option<Table>,
+}
+
+/// Softmax over the last dimension.
+#[derive(Debug)]
+pub(crate) struct Softmax {
+    pub input: Operand,
+    pub dim: i64,
+    pub factor: Factor,
+    pub minimum_difference: i32,
+}
+
+/// Number of bits by which sums are shifted to the left.
+const SUM_SHIFT: u32 = 20;
+
+/// The scale of softmax results in CMSIS-NN; their zero point is -128.
+pub(crate) const SOFTMAX_SCALE: f64 = 1.0 / 256.0;
+
+const SCALES: &str = "the scales are too far from each other for factors of 32 bits";
+
+/// Two operands of one shape, or one of them a vector of channels.
+fn operands(cx: &Context<'_>, call: &Call<'_>) -> Result<[Operand; 2], String> {
+    let operands = [cx.operand(call, "self")?, cx.operand(call, "other")?];
+    let (a, b) = (cx.sizes(operands[0].value)?, cx.sizes(operands[1].value)?);
+    let is_vector = |sizes: &[i64]| matches!(sizes, [1, _, 1, 1]);
+    let is_broadcast = a.get(1) == b.get(1) && a.len() == b.len() && (is_vector(&a) || is_vector(&b));
+    if a == b || is_broadcast { Ok(operands) } else { Err("its operands have different shapes".to_owned()) }
+}
+
+pub(super) fn add(cx: &Context<'_>, call: &Call<'_>, output: Output) -> Result<Selected, String> {
+    let operands = operands(cx, call)?;
+    let alpha = if call.arg("alpha").is_some() { call.int("alpha").ok_or("`alpha` is no integer")? } else { 1 };
+    let coefficient = if call.name() == aten::SUB_TENSOR { -alpha } else { alpha };
+    let [a, b] = operands.map(|operand| operand.affine);
+    let scales = [a.scale, coefficient.unsigned_abs() as f64 * b.scale];
+    let twice = 2.0 * scales[0].max(scales[1]);
+    let one = f64::from(1u32 << SUM_SHIFT);
+    let factors = [Factor::of(scales[0] / twice), Factor::of(scales[1] / twice)];
+    let ([Some(first), Some(second)], Some(factor)) = (factors, Factor::of(twice / (output.affine.scale * one))) else {
+        return Err(SCALES.to_owned());
+    };
+    let sign = if coefficient < 0 { -1 } else { 1 };
+    let spans = [a, b].map(|it| [it.range.0 - it.zero_point, it.range.1 - it.zero_point].map(f64::from));
+    let sums = spans[0].iter().flat_map(|x| spans[1].iter().map(move |y| (x, y)));
+    let largest = sums.map(|(x, y)| (x * scales[0] + f64::from(sign) * y * scales[1]).abs()).fold(0.0, f64::max);
+    if factor.shift > 0 && largest * one / twice * f64::from(1u32 << factor.shift) >= f64::from(1u32 << 31) {
+        return Err("its operands nearly cancel: the scale of the result is too small for sums of 32 bits".to_owned());
+    }
+    let step = Add {
+        operands,
+        multipliers: [first.multiplier, sign * second.multiplier],
+        shifts: [first.shift, second.shift],
+        factor,
+        output,
+    };
+    Ok(Selected::new(operands.map(|operand| operand.node), step))
+}
+
+pub(super) fn mul(cx: &Context<'_>, call: &Call<'_>, output: Output) -> Result<Selected, String> {
+    let operands = operands(cx, call)?;
+    let [a, b] = operands.map(|operand| operand.affine);
+    check_range(&output)?;
+    let factor = Factor::of(a.scale * b.scale / output.affine.scale).ok_or(SCALES)?;
+    Ok(Selected::new(operands.map(|operand| operand.node), Mul { operands, factor, output }))
+}
+
+pub(super) fn div(cx: &Context<'_>, call: &Call<'_>, output: Output) -> Result<Selected, String> {
+    let operands = operands(cx, call)?;
+    let [a, b] = operands.map(|operand| operand.affine);
+    check_range(&output)?;
+    if cx.sizes(operands[0].value)? != cx.sizes(operands[1].value)? {
+        return Err("its operands have different shapes".to_owned());
+    }
+    let scale = a.scale / (b.scale * output.affine.scale);
+    Ok(Selected::new(operands.map(|operand| operand.node), Div { operands, scale, output }))
+}
+
+pub(super) fn extremum(cx: &Context<'_>, call: &Call<'_>, output: Output) -> Result<Selected, String> {
+    let operands = operands(cx, call)?;
+    if operands.iter().any(|operand| !operand.affine.is_alike(&output.affine)) {
+        return Err("its operands and its result have different scales".to_owned());
+    }
+    let step = Extremum { operands, is_minimum: call.name() == aten::MINIMUM };
+    Ok(Selected::new(operands.map(|operand| operand.node), step))
+}
+
+pub(super) fn softmax(cx: &Context<'_>, call: &Call<'_>, output: Output) -> Result<Selected, String> {
+    /// Bits of the exponent's integer part in CMSIS-NN.
+    const INTEGER_BITS: i32 = 5;
+    let input = cx.operand(call, "self")?;
+    let rank = cx.sizes(input.value)?.len() as i64;
+    let dim = call.int("dim").ok_or("`dim` is not known")?;
+    if dim != -1 && dim != rank - 1 {
+        return Err("softmax is computed over the last dimension".to_owned());
+    }
+    if output.affine.scale != SOFTMAX_SCALE || output.affine.zero_point != -128 {
+        return Err("the results of softmax have the scale 1/256 and the zero point -128".to_owned());
+    }
+    let one = f64::from(1u32 << (31 - INTEGER_BITS));
+    let factor = Factor::of((input.affine.scale * one).min(f64::from(i32::MAX))).ok_or(SCALES)?;
+    if factor.shift < 0 {
+        return Err("the scale of its input is too small".to_owned());
+    }
+    let largest = f64::from((1 << INTEGER_BITS) - 1) * one / f64::from(1u32 << factor.shift);
+    let minimum_difference = -(largest.floor() as i32);
+    Ok(Selected::new([input.node], Softmax { input, dim, factor, minimum_difference }))
+}
+
+pub(super) fn table(cx: &Context<'_>, call: &Call<'_>, output: Output) -> Result<Selected, String> {
+    let input =
+        cx.operand(call, "self").map_err(|_| "its operand is not int8 with one scale and fixed sizes".to_owned())?;
+    let table = Table::of(call, input.affine, output.affine)?;
+    Ok(Selected::new([input.node], Lookup { input, table }))
+}
+
+pub(super) fn requantize(input: Operand, to: Affine) -> Result<Selected, String> {
+    let is_same = input.affine.is_alike(&to) && input.affine.range == to.range;
+    let table = if is_same { None } else { Some(Table::of_requantization(input.affine, to).ok_or(SCALES)?) };
+    Ok(Selected::new([input.node], Requantize { input, table }))
+}
+
+/// Fails unless the results may be all of int8.
+fn check_range(output: &Output) -> Result<(), String> {
+    if output.bounds == (-128, 127) { Ok(()) } else { Err("its results have a smaller range than int8".to_owned()) }
+}
+
+impl Step for Add {
+    fn lower(&self, to: &mut Lowering<'_>, result: ValueId) -> Result<(), Error> {
+        elementwise::add(self, to, result)
+    }
+}
+
+impl Step for Mul {
+    fn lower(&self, to: &mut Lowering<'_>, result: ValueId) -> Result<(), Error> {
+        elementwise::mul(self, to, result)
+    }
+}
+
+impl Step for Div {
+    fn lower(&self, to: &mut Lowering<'_>, result: ValueId) -> Result<(), Error> {
+        elementwise::div(self, to, result)
+    }
+}
+
+impl Step for Extremum {
+    fn lower(&self, to: &mut Lowering<'_>, result: ValueId) -> Result<(), Error> {
+        elementwise::extremum(self, to, result)
+    }
+}
+
+impl Step for Lookup {
+    fn lower(&self, to: &mut Lowering<'_>, result: ValueId) -> Result<(), Error> {
+        elementwise::lookup(self, to, result)
+    }
+}
+
+impl Step for Requantize {
+    fn lower(&self, to: &mut Lowering<'_>, result: ValueId) -> Result<(), Error> {
+        match &self.table {
+            Some(table) => elementwise::table(&self.input, table, to, result),
+            None => to.alias(self.input.value, result),
+        }
+    }
+}
+
+impl Step for Softmax {
+    fn lower(&self, to: &mut Lowering<'_>, result: ValueId) -> Result<(), Error> {
+        elementwise::softmax(self, to, result)
+    }
+}

@@ -1,0 +1,152 @@
+//! Convolutions, linear layers and matmuls.
+
+use rushlight_graph::{Call, Error, NodeId, ValueId};
+
+use super::weight::{Weight, bias};
+use super::{Context, Operand, Output, Selected, Step, pair};
+use crate::affine::Factor;
+use crate::lower::{Lowering, layers};
+
+/// A convolution in two dimensions.
+#[derive(Debug)]
+pub(crate) struct Convolution {
+    pub input: Operand,
+    /// `[N, C, H, W]`.
+    pub input_sizes: Vec<i64>,
+    /// `[N, C, H, W]`.
+    pub output_sizes: Vec<i64>,
+    pub weight: Weight,
+    pub bias: Option<Vec<i32>>,
+    pub stride: [i64; 2],
+    pub padding: [i64; 2],
+    pub dilation: [i64; 2],
+    pub groups: i64,
+    /// The output padding of a transposed convolution; `None` for other convolutions.
+    pub transposed: Option<[i64; 2]>,
+    /// The factor of each output channel.
+    pub factors: Vec<Factor>,
+    pub output: Output,
+}
+
+/// A linear layer.
+#[derive(Debug)]
+pub(crate) struct Linear {
+    pub input: Operand,
+    pub weight: Weight,
+    pub bias: Option<Vec<i32>>,
+    pub factor: Factor,
+    pub output: Output,
+}
+
+/// A batched matmul of two activations.
+#[derive(Debug)]
+pub(crate) struct Matmul {
+    /// `[B, M, K]`.
+    pub a: Operand,
+    /// `[B, K, N]`.
+    pub b: Operand,
+    pub b_sizes: Vec<i64>,
+    pub factor: Factor,
+    pub output: Output,
+}
+
+const SCALES: &str = "the scales are too far from each other for a factor of 32 bits";
+
+pub(super) fn convolution(cx: &Context<'_>, call: &Call<'_>, output: Output) -> Result<Selected, String> {
+    let input = cx.operand(call, "input")?;
+    let (input_sizes, output_sizes) = (cx.sizes(input.value)?, cx.sizes(result(call)?)?);
+    if input_sizes.len() != 4 {
+        return Err("it is no convolution in two dimensions".to_owned());
+    }
+    let is_transposed = call.flag("transposed");
+    let groups = call.int("groups").ok_or("`groups` is not known")?;
+    let weight = Weight::of(cx, call, i64::from(is_transposed))?;
+    let (output_padding, dilation) = (pair(call, "output_padding")?, pair(call, "dilation")?);
+    if is_transposed && (groups != 1 || output_padding != [0, 0] || dilation != [1, 1]) {
+        return Err("transposed convolutions have one group, no output padding and no dilation".to_owned());
+    }
+    let channels = *output_sizes.get(1).ok_or("it has no channels")? as usize;
+    let (factors, bias) = scaled(cx, call, (&input, &weight, &output), channels)?;
+    let (bias, bias_node) = bias.map_or((None, None), |(bias, node)| (Some(bias), node));
+    let operands: Vec<NodeId> = [input.node, weight.node].into_iter().chain(bias_node).collect();
+    let step = Convolution {
+        input,
+        input_sizes,
+        output_sizes,
+        weight,
+        bias,
+        stride: pair(call, "stride")?,
+        padding: pair(call, "padding")?,
+        dilation,
+        groups,
+        transposed: is_transposed.then_some(output_padding),
+        factors,
+        output,
+    };
+    Ok(Selected::new(operands, step))
+}
+
+pub(super) fn linear(cx: &Context<'_>, call: &Call<'_>, output: Output) -> Result<Selected, String> {
+    let input = cx.operand(call, "input")?;
+    let weight = Weight::of(cx, call, 0)?;
+    let &[channels, _] = weight.sizes()?.as_slice() else { return Err("the weights are no matrix".to_owned()) };
+    let (factors, bias) = scaled(cx, call, (&input, &weight, &output), channels)?;
+    let (bias, bias_node) = bias.map_or((None, None), |(bias, node)| (Some(bias), node));
+    let factor = match factors.as_slice() {
+        [first, rest @ ..] if rest.iter().all(|factor| factor == first) => *first,
+        _ => return Err("linear layers have one scale for all weights".to_owned()),
+    };
+    let operands: Vec<NodeId> = [input.node, weight.node].into_iter().chain(bias_node).collect();
+    Ok(Selected::new(operands, Linear { input, weight, bias, factor, output }))
+}
+
+pub(super) fn matmul(cx: &Context<'_>, call: &Call<'_>, output: Output) -> Result<Selected, String> {
+    let (a, b) =
+        (cx.operand(call, "self")?, cx.operand(call, if call.arg("mat2").is_some() { "mat2" } else { "other" })?);
+    let (a_sizes, b_sizes) = (cx.sizes(a.value)?, cx.sizes(b.value)?);
+    if a_sizes.len() != 3 || b_sizes.len() != 3 || a_sizes.first() != b_sizes.first() {
+        return Err("matmuls have three dimensions and equal batches".to_owned());
+    }
+    if output.bounds != (-128, 127) {
+        return Err("matmuls give all of int8".to_owned());
+    }
+    let factor = Factor::of(a.affine.scale * b.affine.scale / output.affine.scale).ok_or(SCALES)?;
+    Ok(Selected::new([a.node, b.node], Matmul { a, b, b_sizes, factor, output }))
+}
+
+/// The factors of the output channels, and the bias with the node that dequantizes it.
+type Scaled = (Vec<Factor>, Option<(Vec<i32>, Option<NodeId>)>);
+
+fn scaled(
+    cx: &Context<'_>,
+    call: &Call<'_>,
+    (input, weight, output): (&Operand, &Weight, &Output),
+    channels: usize,
+) -> Result<Scaled, String> {
+    let unit = |channel: usize| Some(input.affine.scale * weight.scale(channel)?);
+    let factor = |channel: usize| unit(channel).and_then(|unit| Factor::of(unit / output.affine.scale)).ok_or(SCALES);
+    let factors = (0..channels).map(factor).collect::<Result<_, _>>()?;
+    Ok((factors, bias(cx, call, channels, unit)?))
+}
+
+fn result(call: &Call<'_>) -> Result<ValueId, String> {
+    call.node.result().ok_or_else(|| "it has no result".to_owned())
+}
+
+impl Step for Convolution {
+    fn lower(&self, to: &mut Lowering<'_>, result: ValueId) -> Result<(), Error> {
+        layers::convolution(self, to, result)
+    }
+}
+
+impl Step for Linear {
+    fn lower(&self, to: &mut Lowering<'_>, result: ValueId) -> Result<(), Error> {
+        layers::linear(self, to, result)
+    }
+}
+
+impl Step for Matmul {
+    fn lower(&self, to: &mut Lowering<'_>, result: ValueId) -> Result<(), Error> {
+        layers::matmul(self, to, result)
+    }
+}
