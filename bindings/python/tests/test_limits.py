@@ -108,7 +108,7 @@ def test_options_of_backends_are_listed():
     assert (cpu.name, portable.name, portable.options) == ("cpu", "portable", [])
     options = {option.name: option for option in cpu.options}
     assert options["precision"].default == "f32" and options["precision"].choices == ("f32", "f16", "bf16")
-    assert [option.name for option in cortex_m.options] == ["cpu", "runtime"]
+    assert [option.name for option in cortex_m.options] == ["cpu", "runtime", "io"]
     assert options["threads"].default == 0 and options["threads"].choices == ()
     assert all(option.about for option in cpu.options)
 

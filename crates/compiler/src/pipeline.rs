@@ -14,8 +14,8 @@ use crate::passes::composites::Composites;
 use crate::passes::raise::{RaiseExperts, RaiseLinear, UngroupExperts};
 use crate::passes::{
     AssignDimOrders, CheckOperators, CheckTypes, EliminateDeadCode, FoldBatchNorms, FoldConstants, FreezeStates,
-    Functionalise, LowerComposites, LowerSymbolicSizes, MergeCommonSubexpressions, MergeConstants, ReorderNodes,
-    decompose,
+    Functionalise, IntegerInterface, LowerComposites, LowerSymbolicSizes, MergeCommonSubexpressions, MergeConstants,
+    ReorderNodes, decompose,
 };
 use rushlight_graph::Bytes;
 use rushlight_graph::Pass;
@@ -197,6 +197,9 @@ fn settle(
             run_all(&simplifying(), model, progress)?;
         }
         run_all(passes, model, progress)?;
+        if backends.iter().any(|backend| backend.has_integer_interface()) {
+            run_all(&[Box::new(IntegerInterface), Box::new(EliminateDeadCode)], model, progress)?;
+        }
         let claims = partition::claim(model, backends, composites)?;
         match &functional {
             Some(functional) if exclude(composites, model, &claims, rounds < SINGLE_ROUNDS) => {

@@ -63,6 +63,12 @@ pub trait Backend: fmt::Debug + Send {
         Err(Error::new(ErrorKind::Backend, message).help("implement `Backend::set_option`"))
     }
 
+    /// True if methods take and give integers where inputs are only quantized and outputs only dequantized
+    /// ([`IntegerInterface`](crate::passes::IntegerInterface)). One such backend in the list suffices.
+    fn has_integer_interface(&self) -> bool {
+        false
+    }
+
     /// True if the backend reads the metadata that PyTorch recorded of the nodes
     /// ([`Origin::metadata`](rushlight_graph::Origin)). The import leaves it out if no backend reads it.
     fn reads_metadata(&self) -> bool {

@@ -1,4 +1,4 @@
-//! Folds batch normalizations with constant statistics into the convolutions before them.
+//! Folds batch normalizations with constant statistics into the convolutions and linear layers before them.
 //!
 //! `(w * x + b - mean) * gamma / sqrt(var + eps) + beta` equals `(w * scale) * x + (b - mean) * scale + beta` with
 //! `scale = gamma / sqrt(var + eps)`, one for each output channel.
@@ -17,7 +17,7 @@ use rushlight_graph::{
 
 use rushlight_graph::Pass;
 
-/// Folds batch normalizations into the weights and biases of the convolutions before them. The scaled weights are
+/// Folds batch normalizations into the weights and biases of the convolutions and linear layers before them. The scaled weights are
 /// computed when they are written. The normalizations are left dead.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FoldBatchNorms;
@@ -55,7 +55,7 @@ fn fold(graph: &mut Graph, constants: &mut Arena<Constant>) -> Result<(), Error>
         let is_only_use = uses.get(&input) == Some(&1) && statistics.iter().all(|value| !uses.contains_key(value));
         let source = replaced.get(&input).copied().unwrap_or(input);
         let Def::Result(convolution, _) = graph.values[source].def else { continue };
-        if !is_only_use || graph.nodes[convolution].op.name() != aten::CONVOLUTION {
+        if !is_only_use || !is_layer(graph, convolution, source) {
             continue;
         }
         let weight = graph.nodes[convolution].args.get(1).and_then(Arg::as_value);
@@ -83,7 +83,16 @@ fn fold(graph: &mut Graph, constants: &mut Arena<Constant>) -> Result<(), Error>
     Ok(())
 }
 
-/// Returns the weight and bias of a convolution that equals a convolution and a normalization of its result. `None`
+/// True for a convolution, and for a linear layer whose output channels are the dimension that a batch normalization has.
+fn is_layer(graph: &Graph, node: NodeId, result: ValueId) -> bool {
+    match graph.nodes[node].op.name() {
+        aten::CONVOLUTION => true,
+        aten::LINEAR => graph.tensor(result).is_ok_and(|ty| ty.rank() == 2),
+        _ => false,
+    }
+}
+
+/// Returns the weight and bias of a layer that equals a layer and a normalization of its result. `None`
 /// unless all parameters are constants of f32.
 fn folded(
     graph: &Graph,
@@ -100,7 +109,8 @@ fn folded(
         held.filter(|held| held.ty.dtype == ScalarType::Float)
     };
     let Some(weight) = constant(operands.value(1)?) else { return Ok(None) };
-    let (transposed, groups) = (operands.bool(6)?, operands.int(8)?);
+    let is_convolution = convolution.op.name() == aten::CONVOLUTION;
+    let (transposed, groups) = if is_convolution { (operands.bool(6)?, operands.int(8)?) } else { (false, 1) };
     let sizes = weight.sizes()?;
     let (Some([outer, inner]), Ok(groups)) = (sizes.first_chunk::<2>(), usize::try_from(groups)) else {
         return Ok(None);

@@ -11,6 +11,7 @@ mod dim_orders;
 mod fold;
 mod fold_batch_norm;
 mod functionalise;
+mod integer_interface;
 pub mod legalize;
 mod lower;
 pub mod raise;
@@ -29,6 +30,7 @@ pub use dim_orders::AssignDimOrders;
 pub use fold::FoldConstants;
 pub use fold_batch_norm::FoldBatchNorms;
 pub use functionalise::Functionalise;
+pub use integer_interface::IntegerInterface;
 pub use lower::{LowerComposites, decompose};
 pub use reorder::ReorderNodes;
 pub use rewrite::rewrite;
@@ -51,6 +53,7 @@ pub fn all() -> Vec<Box<dyn Pass>> {
         Box::new(FoldConstants::default()),
         Box::new(FreezeStates),
         Box::new(Functionalise),
+        Box::new(IntegerInterface),
         Box::new(LowerComposites::default()),
         Box::new(LowerSymbolicSizes),
         Box::new(MergeCommonSubexpressions),

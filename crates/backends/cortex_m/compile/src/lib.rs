@@ -41,10 +41,16 @@ pub use target::{Core, Runtime, Target};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CortexM {
     pub target: Target,
+    /// True if methods take and give int8 instead of floats where they can.
+    pub has_int8_interface: bool,
 }
 
 const CPU: &str = "cpu";
 const RUNTIME: &str = "runtime";
+const INTERFACE: &str = "io";
+
+/// The element types of inputs and outputs, the default first.
+const INTERFACES: &[&str] = &["float", "int8"];
 
 const OPTIONS: &[OptionSpec] = &[
     OptionSpec::choice(
@@ -57,6 +63,11 @@ const OPTIONS: &[OptionSpec] = &[
         RUNTIME,
         Runtime::NAMES,
         "the runtime that runs the program; ExecuTorch's kernels need scratch memory, and Rushlight's none",
+    ),
+    OptionSpec::choice(
+        INTERFACE,
+        INTERFACES,
+        "what methods take and give; with int8, the caller quantizes, with the scales in `forward_input0_scale` and the like",
     ),
 ];
 
@@ -77,9 +88,16 @@ impl Backend for CortexM {
         match (name, value) {
             (CPU, OptionValue::String(text)) => self.target.core = Core::of_name(text).ok_or_else(wrong)?,
             (RUNTIME, OptionValue::String(text)) => self.target.runtime = Runtime::of_name(text).ok_or_else(wrong)?,
+            (INTERFACE, OptionValue::String(text)) if INTERFACES.contains(&text) => {
+                self.has_int8_interface = text == "int8";
+            }
             _ => return Err(wrong()),
         }
         Ok(())
+    }
+
+    fn has_integer_interface(&self) -> bool {
+        self.has_int8_interface
     }
 
     fn operators(&self) -> &'static [&'static str] {

@@ -1,11 +1,11 @@
 //! The quantization policy: the operators that have int8 kernels, and their scales.
 
 use rushlight_compiler::quantization::{
-    ActivationScales, ActivationSpec, Annotations, BiasSpec, Layer, LayerSpec, MethodLayers, OperatorChains, Quantizer,
-    Role, Scheme, WeightScales, WeightSpec,
+    ActivationScales, ActivationSpec, Annotation, Annotations, BiasSpec, Layer, LayerSpec, MethodLayers,
+    OperatorChains, Quantizer, Role, Scheme, WeightScales, WeightSpec,
 };
 use rushlight_graph::operators::{aten, rushlight};
-use rushlight_graph::{Error, Graph};
+use rushlight_graph::{Error, Graph, NodeId};
 
 use crate::select::SOFTMAX_SCALE;
 
@@ -59,16 +59,40 @@ impl Quantizer for CortexMQuantizer {
 
     fn annotate(&self, _: &Scheme, method: &MethodLayers<'_>, annotations: &mut Annotations) -> Result<(), Error> {
         OperatorChains { activation: ACTIVATION, role, fuses, quantizes_results: true }.annotate(method, annotations);
-        let fixed = ActivationScales::Fixed { scale: SOFTMAX_SCALE as f32, zero_point: -128 };
-        for node in &method.graph.blocks[method.graph.body].nodes {
-            if method.graph.nodes[*node].op.name() == aten::_SOFTMAX
-                && let Some(mut annotation) = annotations.get(*node).cloned()
-            {
-                annotation.output = Some(ActivationSpec { scales: fixed, ..ACTIVATION });
-                annotations.set(*node, annotation);
+        let graph = method.graph;
+        let users = graph.users();
+        for node in graph.blocks[graph.body].nodes.iter().copied() {
+            match graph.nodes[node].op.name() {
+                aten::_SOFTMAX => fix_scale(node, annotations),
+                aten::ADD_TENSOR | aten::SUB_TENSOR => {
+                    let users = graph.nodes[node].result().and_then(|result| users.get(&result));
+                    if let Some([Some(user)]) = users.map(Vec::as_slice)
+                        && is_clamp(graph.nodes[*user].op.name())
+                    {
+                        fuse(node, *user, annotations);
+                    }
+                }
+                _ => {}
             }
         }
         Ok(())
+    }
+}
+
+/// Gives the result of a softmax the scale that its kernel has.
+fn fix_scale(node: NodeId, annotations: &mut Annotations) {
+    let scales = ActivationScales::Fixed { scale: SOFTMAX_SCALE as f32, zero_point: -128 };
+    if let Some(annotation) = annotations.get(node).cloned() {
+        annotations.set(node, Annotation { output: Some(ActivationSpec { scales, ..ACTIVATION }), ..annotation });
+    }
+}
+
+/// Lets a sum clamp its result: nothing is quantized between it and the activation after it. Products cannot, although they have
+/// the same role.
+fn fuse(sum: NodeId, activation: NodeId, annotations: &mut Annotations) {
+    if let Some((before, after)) = annotations.get(sum).cloned().zip(annotations.get(activation).cloned()) {
+        annotations.set(sum, Annotation { output: None, ..before });
+        annotations.set(activation, Annotation { inputs: Vec::new(), ..after });
     }
 }
 
@@ -107,5 +131,10 @@ fn role(name: &str) -> Role {
 
 /// True if an operator of this role computes the next operator before its result is stored.
 fn fuses(role: Role, next: &str) -> bool {
-    role == Role::Gemm && matches!(next, aten::RELU | aten::RELU6 | aten::HARDTANH | aten::CLAMP)
+    role == Role::Gemm && is_clamp(next)
+}
+
+/// True for operators that only clamp their input.
+fn is_clamp(name: &str) -> bool {
+    matches!(name, aten::RELU | aten::RELU6 | aten::HARDTANH | aten::CLAMP)
 }

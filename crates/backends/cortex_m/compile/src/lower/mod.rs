@@ -235,7 +235,7 @@ impl Lowering<'_> {
         let mut builder = self.builder()?;
         let schema = builder.schemas().expect(dim_order_ops::_TO_DIM_ORDER_COPY)?;
         let args = bind(&schema, vec![other.into()], &[("dim_order", Arg::from(dim_order.as_slice()))])?;
-        let copy = one(builder.push(Op::Call(schema), args, vec![Type::Tensor(ty)]))?;
+        let copy = one(&builder.push(Op::Call(schema), args, vec![Type::Tensor(ty)]))?;
         self.define(value, copy, order);
         Ok(copy)
     }
@@ -262,7 +262,7 @@ impl Lowering<'_> {
     pub fn call(&mut self, name: &str, args: Vec<Arg>, ty: TensorType) -> Result<ValueId, Error> {
         let mut builder = self.builder()?;
         let schema = builder.schemas().expect(name)?;
-        one(builder.push(Op::Call(schema), args, vec![Type::Tensor(ty)]))
+        one(&builder.push(Op::Call(schema), args, vec![Type::Tensor(ty)]))
     }
 
     /// Adds a constant.
@@ -298,6 +298,6 @@ pub(crate) fn in_order(ty: TensorType, order: Order) -> TensorType {
     TensorType { dim_order, ..ty }
 }
 
-fn one(results: Vec<ValueId>) -> Result<ValueId, Error> {
+fn one(results: &[ValueId]) -> Result<ValueId, Error> {
     results.first().copied().ok_or_else(|| Error::invalid("an operator without a result"))
 }

@@ -15,7 +15,7 @@ use std::fmt;
 use rushlight_format::ScalarType;
 use rushlight_graph::operators::{aten, dim_order_ops};
 use rushlight_graph::quantization::{is_per_tensor_dequantize, is_per_tensor_quantize};
-use rushlight_graph::{Arena, Arg, Call, Constant, Def, Error, Graph, Model, NodeId, ValueId};
+use rushlight_graph::{Arena, Arg, Call, Constant, Def, Error, Graph, Model, NodeId, TensorType, ValueId};
 use rustc_hash::FxHashMap;
 
 use crate::affine::Affine;
@@ -135,7 +135,7 @@ impl<'a> Context<'a> {
 
     /// The sizes of a tensor.
     pub fn sizes(&self, value: ValueId) -> Result<Vec<i64>, String> {
-        let sizes = self.graph.tensor(value).ok().and_then(|ty| ty.static_sizes());
+        let sizes = self.graph.tensor(value).ok().and_then(TensorType::static_sizes);
         sizes.ok_or_else(|| "the sizes are known only at run time".to_owned())
     }
 
