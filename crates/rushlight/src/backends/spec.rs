@@ -32,8 +32,8 @@ pub struct BackendSpec {
 }
 
 /// The choice of a backend.
-const ADVICE: &str = "choose `cpu` for the processor, also in place of XNNPACK, `cortex-m` for int8 on microcontrollers, or `portable` for the \
-                      reference operators, which every runtime has";
+const ADVICE: &str = "choose `cpu` for the processor, also in place of XNNPACK, `cortex-m` for int8 on microcontrollers, \
+                      or `portable` for the reference operators, which every runtime has";
 
 impl BackendSpec {
     /// The backend with a name and the defaults of its options. `portable` stands for the reference operators.
