@@ -23,7 +23,7 @@ pub fn report() -> Result<()> {
     build()?;
     let program = std::fs::metadata(example().join("digits.pte"))?.len() as u32;
     let images = std::fs::metadata(example().join("images/images.bin"))?.len() as u32;
-    let keywords = std::fs::metadata(root().join("tests/corpus/1.5.1-cortex-m/keywords_m4.pte"))?.len() as u32;
+    let keywords = std::fs::metadata(example().join("keywords/keywords.pte"))?.len() as u32;
     println!(
         "bytes for {TARGET}; rodata without the programs ({program} and {keywords}), the images ({images}) and the features"
     );
