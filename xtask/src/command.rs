@@ -107,6 +107,9 @@ pub fn checked(subcommand: &str) -> Command {
 /// compile, so that only the test stage `portable-tiles`, clippy and the sanitizers turn it on.
 pub const PORTABLE_TILES: &str = "rushlight-engine/wide-scalar";
 
+/// Crates in which processors differ. The others have code for no processor: the test stage `aarch64-whole` tests them too.
+pub const ARCH_DEPENDENT: &[&str] = &["rushlight-engine", "rushlight-cpu-run"];
+
 /// True if the program can be started.
 pub fn exists(program: &str) -> bool {
     Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()

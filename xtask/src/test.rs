@@ -10,7 +10,7 @@ use crate::book;
 use crate::budgets;
 use crate::c;
 use crate::check;
-use crate::command::{cargo, checked, command, exists, output, root, run};
+use crate::command::{ARCH_DEPENDENT, cargo, checked, command, exists, output, root, run};
 use crate::counts;
 use crate::jvm;
 use crate::npm;
@@ -572,9 +572,6 @@ const NOT_EMULATED: &[&str] = &[
     "steps_are_shown_beside_the_limits",
     "writers_are_killed_at_any_time",
 ];
-
-/// Crates in which processors differ. The others have code for no processor: `aarch64-whole` tests them too.
-pub const ARCH_DEPENDENT: &[&str] = &["rushlight-engine", "rushlight-cpu-run"];
 
 /// Their tests again, for aarch64, and the instructions of kernels. Both in the profile `release`, so that the engine is compiled once: what
 /// `checked` checks besides, `aarch64-whole` does.

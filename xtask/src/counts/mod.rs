@@ -7,9 +7,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-use crate::command::{command, exists, output, root, run, target_folder};
+use crate::command::{ARCH_DEPENDENT, command, exists, output, root, run, target_folder};
 use crate::setup;
-use crate::test::ARCH_DEPENDENT;
 
 /// Cores, and the emulator's names of them: without an extension, with dot products, and with matrix multiplications of int8.
 const CORES: [(&str, &str); 3] = [("a53", "cortex-a53"), ("a76", "cortex-a76"), ("max", "max,sve=off,sme=off")];

@@ -3,7 +3,7 @@
 use rushlight_format::ScalarType;
 use rushlight_graph::operators::dim_order_ops;
 use rushlight_graph::quantization::{PerTensor, is_per_tensor_dequantize, is_per_tensor_quantize};
-use rushlight_graph::{Def, Error, Graph, Input, Literal, Model, NodeId, Pass, Type, ValueId};
+use rushlight_graph::{Arg, Def, Error, Graph, Input, Literal, Model, NodeId, Pass, Type, ValueId};
 use rustc_hash::FxHashMap;
 
 /// Makes the inputs of methods that are only quantized, and the outputs that are only dequantized, integers. Their scales and zero
@@ -84,9 +84,7 @@ fn outputs(graph: &mut Graph) -> Vec<(usize, PerTensor)> {
         let Some(last) = producer(graph, output) else { continue };
         let copy = is_order_copy(graph, last).then_some(last);
         let number = match copy {
-            Some(copy) => {
-                graph.nodes[copy].args.first().and_then(|arg| arg.as_value()).filter(|it| is_only_copied(*it))
-            }
+            Some(copy) => graph.nodes[copy].args.first().and_then(Arg::as_value).filter(|it| is_only_copied(*it)),
             None => Some(output),
         };
         let Some(dequantize) = number.and_then(|number| producer(graph, number)) else { continue };
@@ -94,8 +92,7 @@ fn outputs(graph: &mut Graph) -> Vec<(usize, PerTensor)> {
         if !is_per_tensor_dequantize(node.op.name()) {
             continue;
         }
-        let (Some(quantization), Some(integers)) =
-            (PerTensor::of(node), node.arg("input").and_then(|arg| arg.as_value()))
+        let (Some(quantization), Some(integers)) = (PerTensor::of(node), node.arg("input").and_then(Arg::as_value))
         else {
             continue;
         };
@@ -124,7 +121,7 @@ fn producer(graph: &Graph, value: ValueId) -> Option<NodeId> {
 fn is_order_copy(graph: &Graph, node: NodeId) -> bool {
     let node = &graph.nodes[node];
     let dtype = |value: Option<ValueId>| value.and_then(|value| graph.tensor(value).ok()).map(|ty| ty.dtype);
-    let from = node.args.first().and_then(|arg| arg.as_value());
+    let from = node.args.first().and_then(Arg::as_value);
     node.op.name() == dim_order_ops::_TO_DIM_ORDER_COPY && dtype(from) == dtype(node.result())
 }
 

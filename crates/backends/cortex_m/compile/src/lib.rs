@@ -10,10 +10,10 @@
 //!
 //! # Decisions
 //!
-//! - **A pattern is selected once** ([`select`]). Claims and lowering ask the same function, so that each claimed pattern can be
+//! - **A pattern is selected once** (`select`). Claims and lowering ask the same function, so that each claimed pattern can be
 //!   lowered.
 //! - **Images are channels-last where a kernel needs it.** The lowering knows the orders in which an image exists, and copies it
-//!   only if a reader needs the other order ([`lower`]). Copies at the border of a part join the part.
+//!   only if a reader needs the other order (`lower`). Copies at the border of a part join the part.
 //! - **Results are ExecuTorch's.** Multipliers are computed as by its passes, from the same doubles. Activations that it does not
 //!   fuse are tables.
 //! - **The core changes no result.** It decides if linear layers carry sums of weights (MVE) or biases, and how much scratch memory

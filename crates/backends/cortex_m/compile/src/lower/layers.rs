@@ -39,8 +39,7 @@ pub(crate) fn convolution(step: &Convolution, to: &mut Lowering<'_>, result: Val
     };
     let (isa, name) = (to.target().isa(), step.weight.integers.name.clone());
     let [batch, channels, ..] = input_sizes;
-    // A convolution of one channel is no depthwise one: its weights are contiguous for each output.
-    let is_depthwise = step.groups > 1 && step.groups == channels && depth == 1 && batch == 1;
+    let is_depthwise = step.groups == channels && depth == 1 && batch == 1;
     let (order, operator, scratches): (_, _, Vec<ScratchBytes>) = match step.transposed {
         Some(_) => ([1, 2, 3, 0], TRANSPOSE_CONV2D, ScratchBytes::of_transposed(isa, &shape).to_vec()),
         None if is_depthwise => ([1, 2, 3, 0], DEPTHWISE_CONV2D, vec![ScratchBytes::of_depthwise(isa, &shape)]),
@@ -51,7 +50,9 @@ pub(crate) fn convolution(step: &Convolution, to: &mut Lowering<'_>, result: Val
     let bias = match &step.bias {
         Some(bias) => Some(to.vector(&format!("{name}_bias"), bias)?),
         // CMSIS-NN's kernels of groups read the bias without a check.
-        None if step.groups > 1 => Some(to.vector(&format!("{name}_bias"), &vec![0; step.factors.len()])?),
+        None if step.groups > 1 || is_depthwise => {
+            Some(to.vector(&format!("{name}_bias"), &vec![0; step.factors.len()])?)
+        }
         None => None,
     };
     let pair = |sizes: [i64; 2]| Arg::from(sizes.as_slice());

@@ -4,10 +4,10 @@
 //! channels-last images, elementwise operators compute in an order in which their operands exist, and the others are row-major.
 //! Images with one channel or one pixel are the same in both orders, and are row-major.
 
-pub(crate) mod elementwise;
-pub(crate) mod images;
-pub(crate) mod layers;
-pub(crate) mod movement;
+mod elementwise;
+mod images;
+mod layers;
+mod movement;
 mod scratch;
 
 use rushlight_compiler::partition::Part;
@@ -21,7 +21,7 @@ use rustc_hash::FxHashMap;
 
 use crate::affine::Affine;
 use crate::operators::{DEQUANTIZE, QUANTIZE};
-use crate::select::Context;
+use crate::select::{Context, Step};
 use crate::target::{Runtime, Target};
 
 pub(crate) use scratch::ScratchBytes;
@@ -91,7 +91,7 @@ impl Lowering<'_> {
         }
         if let Some(affine) = context.quantize(node) {
             return match context.pattern(node) {
-                Ok(pattern) => pattern.step.lower(self, call.result()?),
+                Ok(pattern) => self.step(&pattern.step, call.result()?),
                 Err(_) => self.convert(QUANTIZE, (call.value("input")?, call.result()?), affine, ScalarType::Char),
             };
         }
@@ -101,6 +101,30 @@ impl Lowering<'_> {
         match context.dequantize(node).filter(|_| is_read()) {
             Some(operand) => self.convert(DEQUANTIZE, (operand.value, result), operand.affine, ScalarType::Float),
             None => Ok(()),
+        }
+    }
+
+    /// Adds the operator of a pattern, whose result is `result`.
+    fn step(&mut self, step: &Step, result: ValueId) -> Result<(), Error> {
+        match step {
+            Step::Convolution(step) => layers::convolution(step, self, result),
+            Step::Linear(step) => layers::linear(step, self, result),
+            Step::Matmul(step) => layers::matmul(step, self, result),
+            Step::Add(step) => elementwise::add(step, self, result),
+            Step::Mul(step) => elementwise::mul(step, self, result),
+            Step::Div(step) => elementwise::div(step, self, result),
+            Step::Extremum(step) => elementwise::extremum(step, self, result),
+            Step::Lookup(step) => elementwise::lookup(step, self, result),
+            Step::Requantize(step) => match &step.table {
+                Some(table) => elementwise::table(&step.input, table, self, result),
+                None => self.alias(step.input.value, result),
+            },
+            Step::Softmax(step) => elementwise::softmax(step, self, result),
+            Step::Pad(step) => movement::pad(step, self, result),
+            Step::Transpose(step) => movement::transpose(step, self, result),
+            Step::Move(step) => movement::other(step, self, result),
+            Step::Average(step) => images::average(step, self, result),
+            Step::Maximum(step) => images::maximum(step, self, result),
         }
     }
 

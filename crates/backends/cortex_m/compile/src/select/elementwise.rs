@@ -1,11 +1,10 @@
 //! Elementwise operators and softmax.
 
+use rushlight_graph::Call;
 use rushlight_graph::operators::aten;
-use rushlight_graph::{Call, Error, ValueId};
 
 use super::{Context, Operand, Output, Selected, Step};
 use crate::affine::{Affine, Factor};
-use crate::lower::{Lowering, elementwise};
 use crate::table::Table;
 
 /// `a + coefficient * b`.
@@ -109,7 +108,7 @@ pub(super) fn add(cx: &Context<'_>, call: &Call<'_>, output: Output) -> Result<S
         factor,
         output,
     };
-    Ok(Selected::new(operands.map(|operand| operand.node), step))
+    Ok(Selected::new(operands.map(|operand| operand.node), Step::Add(step)))
 }
 
 pub(super) fn mul(cx: &Context<'_>, call: &Call<'_>, output: Output) -> Result<Selected, String> {
@@ -117,7 +116,7 @@ pub(super) fn mul(cx: &Context<'_>, call: &Call<'_>, output: Output) -> Result<S
     let [a, b] = operands.map(|operand| operand.affine);
     check_range(&output)?;
     let factor = Factor::of(a.scale * b.scale / output.affine.scale).ok_or(SCALES)?;
-    Ok(Selected::new(operands.map(|operand| operand.node), Mul { operands, factor, output }))
+    Ok(Selected::new(operands.map(|operand| operand.node), Step::Mul(Mul { operands, factor, output })))
 }
 
 pub(super) fn div(cx: &Context<'_>, call: &Call<'_>, output: Output) -> Result<Selected, String> {
@@ -128,7 +127,7 @@ pub(super) fn div(cx: &Context<'_>, call: &Call<'_>, output: Output) -> Result<S
         return Err("its operands have different shapes".to_owned());
     }
     let scale = a.scale / (b.scale * output.affine.scale);
-    Ok(Selected::new(operands.map(|operand| operand.node), Div { operands, scale, output }))
+    Ok(Selected::new(operands.map(|operand| operand.node), Step::Div(Div { operands, scale, output })))
 }
 
 pub(super) fn extremum(cx: &Context<'_>, call: &Call<'_>, output: Output) -> Result<Selected, String> {
@@ -137,7 +136,7 @@ pub(super) fn extremum(cx: &Context<'_>, call: &Call<'_>, output: Output) -> Res
         return Err("its operands and its result have different scales".to_owned());
     }
     let step = Extremum { operands, is_minimum: call.name() == aten::MINIMUM };
-    Ok(Selected::new(operands.map(|operand| operand.node), step))
+    Ok(Selected::new(operands.map(|operand| operand.node), Step::Extremum(step)))
 }
 
 pub(super) fn softmax(cx: &Context<'_>, call: &Call<'_>, output: Output) -> Result<Selected, String> {
@@ -159,68 +158,23 @@ pub(super) fn softmax(cx: &Context<'_>, call: &Call<'_>, output: Output) -> Resu
     }
     let largest = f64::from((1 << INTEGER_BITS) - 1) * one / f64::from(1u32 << factor.shift);
     let minimum_difference = -(largest.floor() as i32);
-    Ok(Selected::new([input.node], Softmax { input, dim, factor, minimum_difference }))
+    Ok(Selected::new([input.node], Step::Softmax(Softmax { input, dim, factor, minimum_difference })))
 }
 
 pub(super) fn table(cx: &Context<'_>, call: &Call<'_>, output: Output) -> Result<Selected, String> {
     let input =
         cx.operand(call, "self").map_err(|_| "its operand is not int8 with one scale and fixed sizes".to_owned())?;
     let table = Table::of(call, input.affine, output.affine)?;
-    Ok(Selected::new([input.node], Lookup { input, table }))
+    Ok(Selected::new([input.node], Step::Lookup(Lookup { input, table })))
 }
 
 pub(super) fn requantize(input: Operand, to: Affine) -> Result<Selected, String> {
     let is_same = input.affine.is_alike(&to) && input.affine.range == to.range;
     let table = if is_same { None } else { Some(Table::of_requantization(input.affine, to).ok_or(SCALES)?) };
-    Ok(Selected::new([input.node], Requantize { input, table }))
+    Ok(Selected::new([input.node], Step::Requantize(Requantize { input, table })))
 }
 
 /// Fails unless the results may be all of int8.
 fn check_range(output: &Output) -> Result<(), String> {
     if output.bounds == (-128, 127) { Ok(()) } else { Err("its results have a smaller range than int8".to_owned()) }
-}
-
-impl Step for Add {
-    fn lower(&self, to: &mut Lowering<'_>, result: ValueId) -> Result<(), Error> {
-        elementwise::add(self, to, result)
-    }
-}
-
-impl Step for Mul {
-    fn lower(&self, to: &mut Lowering<'_>, result: ValueId) -> Result<(), Error> {
-        elementwise::mul(self, to, result)
-    }
-}
-
-impl Step for Div {
-    fn lower(&self, to: &mut Lowering<'_>, result: ValueId) -> Result<(), Error> {
-        elementwise::div(self, to, result)
-    }
-}
-
-impl Step for Extremum {
-    fn lower(&self, to: &mut Lowering<'_>, result: ValueId) -> Result<(), Error> {
-        elementwise::extremum(self, to, result)
-    }
-}
-
-impl Step for Lookup {
-    fn lower(&self, to: &mut Lowering<'_>, result: ValueId) -> Result<(), Error> {
-        elementwise::lookup(self, to, result)
-    }
-}
-
-impl Step for Requantize {
-    fn lower(&self, to: &mut Lowering<'_>, result: ValueId) -> Result<(), Error> {
-        match &self.table {
-            Some(table) => elementwise::table(&self.input, table, to, result),
-            None => to.alias(self.input.value, result),
-        }
-    }
-}
-
-impl Step for Softmax {
-    fn lower(&self, to: &mut Lowering<'_>, result: ValueId) -> Result<(), Error> {
-        elementwise::softmax(self, to, result)
-    }
 }

@@ -1,11 +1,10 @@
 //! Convolutions, linear layers and matmuls.
 
-use rushlight_graph::{Call, Error, NodeId, ValueId};
+use rushlight_graph::{Call, NodeId, ValueId};
 
 use super::weight::{Weight, bias};
 use super::{Context, Operand, Output, Selected, Step, pair};
 use crate::affine::Factor;
-use crate::lower::{Lowering, layers};
 
 /// A convolution in two dimensions.
 #[derive(Debug)]
@@ -83,7 +82,7 @@ pub(super) fn convolution(cx: &Context<'_>, call: &Call<'_>, output: Output) -> 
         factors,
         output,
     };
-    Ok(Selected::new(operands, step))
+    Ok(Selected::new(operands, Step::Convolution(step)))
 }
 
 pub(super) fn linear(cx: &Context<'_>, call: &Call<'_>, output: Output) -> Result<Selected, String> {
@@ -97,7 +96,7 @@ pub(super) fn linear(cx: &Context<'_>, call: &Call<'_>, output: Output) -> Resul
         _ => return Err("linear layers have one scale for all weights".to_owned()),
     };
     let operands: Vec<NodeId> = [input.node, weight.node].into_iter().chain(bias_node).collect();
-    Ok(Selected::new(operands, Linear { input, weight, bias, factor, output }))
+    Ok(Selected::new(operands, Step::Linear(Linear { input, weight, bias, factor, output })))
 }
 
 pub(super) fn matmul(cx: &Context<'_>, call: &Call<'_>, output: Output) -> Result<Selected, String> {
@@ -111,7 +110,7 @@ pub(super) fn matmul(cx: &Context<'_>, call: &Call<'_>, output: Output) -> Resul
         return Err("matmuls give all of int8".to_owned());
     }
     let factor = Factor::of(a.affine.scale * b.affine.scale / output.affine.scale).ok_or(SCALES)?;
-    Ok(Selected::new([a.node, b.node], Matmul { a, b, b_sizes, factor, output }))
+    Ok(Selected::new([a.node, b.node], Step::Matmul(Matmul { a, b, b_sizes, factor, output })))
 }
 
 /// The factors of the output channels, and the bias with the node that dequantizes it.
@@ -131,22 +130,4 @@ fn scaled(
 
 fn result(call: &Call<'_>) -> Result<ValueId, String> {
     call.node.result().ok_or_else(|| "it has no result".to_owned())
-}
-
-impl Step for Convolution {
-    fn lower(&self, to: &mut Lowering<'_>, result: ValueId) -> Result<(), Error> {
-        layers::convolution(self, to, result)
-    }
-}
-
-impl Step for Linear {
-    fn lower(&self, to: &mut Lowering<'_>, result: ValueId) -> Result<(), Error> {
-        layers::linear(self, to, result)
-    }
-}
-
-impl Step for Matmul {
-    fn lower(&self, to: &mut Lowering<'_>, result: ValueId) -> Result<(), Error> {
-        layers::matmul(self, to, result)
-    }
 }

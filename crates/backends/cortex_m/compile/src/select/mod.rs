@@ -10,19 +10,16 @@ mod movement;
 mod pooling;
 mod weight;
 
-use std::fmt;
-
 use rushlight_format::ScalarType;
 use rushlight_graph::operators::{aten, dim_order_ops};
 use rushlight_graph::quantization::{is_per_tensor_dequantize, is_per_tensor_quantize};
-use rushlight_graph::{Arena, Arg, Call, Constant, Def, Error, Graph, Model, NodeId, TensorType, ValueId};
+use rushlight_graph::{Arena, Arg, Call, Constant, Def, Graph, Model, NodeId, TensorType, ValueId};
 use rustc_hash::FxHashMap;
 
 use crate::affine::Affine;
-use crate::lower::Lowering;
 use crate::table::bounds;
 
-pub(crate) use elementwise::{Add, Div, Extremum, Lookup, Mul, SOFTMAX_SCALE, Softmax};
+pub(crate) use elementwise::{Add, Div, Extremum, Lookup, Mul, Requantize, SOFTMAX_SCALE, Softmax};
 pub(crate) use layer::{Convolution, Linear, Matmul};
 pub(crate) use movement::{Move, Pad, Transpose};
 pub(crate) use pooling::{Average, Maximum};
@@ -34,13 +31,27 @@ pub(crate) struct Pattern {
     pub inner: Vec<NodeId>,
     /// The nodes that dequantize operands.
     pub operands: Vec<NodeId>,
-    pub step: Box<dyn Step>,
+    pub step: Step,
 }
 
 /// The operator of a pattern, with everything that its lowering needs.
-pub(crate) trait Step: fmt::Debug {
-    /// Adds the operator, and returns its result. `to` knows the types and layouts of operands.
-    fn lower(&self, to: &mut Lowering<'_>, result: ValueId) -> Result<(), Error>;
+#[derive(Debug)]
+pub(crate) enum Step {
+    Convolution(Convolution),
+    Linear(Linear),
+    Matmul(Matmul),
+    Add(Add),
+    Mul(Mul),
+    Div(Div),
+    Extremum(Extremum),
+    Lookup(Lookup),
+    Requantize(Requantize),
+    Softmax(Softmax),
+    Pad(Pad),
+    Transpose(Transpose),
+    Move(Move),
+    Average(Average),
+    Maximum(Maximum),
 }
 
 /// An int8 operand.
@@ -64,12 +75,12 @@ pub(crate) struct Output {
 /// The operator that was selected, with its operands.
 pub(crate) struct Selected {
     pub operands: Vec<NodeId>,
-    pub step: Box<dyn Step>,
+    pub step: Step,
 }
 
 impl Selected {
-    fn new(operands: impl IntoIterator<Item = NodeId>, step: impl Step + 'static) -> Self {
-        Self { operands: operands.into_iter().collect(), step: Box::new(step) }
+    fn new(operands: impl IntoIterator<Item = NodeId>, step: Step) -> Self {
+        Self { operands: operands.into_iter().collect(), step }
     }
 }
 

@@ -1,9 +1,8 @@
 //! Operators that move elements, whose results have the scale of their inputs.
 
-use rushlight_graph::{Call, Error, NodeId, ValueId};
+use rushlight_graph::{Call, NodeId, ValueId};
 
 use super::{Context, Operand, Output, Selected, Step};
-use crate::lower::{Lowering, movement};
 
 /// Elements around a tensor of at most four dimensions.
 #[derive(Debug)]
@@ -54,7 +53,7 @@ pub(super) fn pad(cx: &Context<'_>, call: &Call<'_>, output: Output) -> Result<S
     }
     let value = if call.arg("value").is_some() { call.number("value").ok_or("`value` is not known")? } else { 0.0 };
     let value = input.affine.quantize(value);
-    Ok(Selected::new([input.node], Pad { input, before, after, value }))
+    Ok(Selected::new([input.node], Step::Pad(Pad { input, before, after, value })))
 }
 
 pub(super) fn transpose(cx: &Context<'_>, call: &Call<'_>, output: Output) -> Result<Selected, String> {
@@ -64,7 +63,7 @@ pub(super) fn transpose(cx: &Context<'_>, call: &Call<'_>, output: Output) -> Re
     let dims = call.ints("dims").filter(|_| (1..=4).contains(&rank));
     let dims = dims.ok_or("it has more than four dimensions")?;
     let dims = dims.into_iter().map(|dim| if dim < 0 { dim + rank } else { dim }).collect();
-    Ok(Selected::new([input.node], Transpose { input, dims }))
+    Ok(Selected::new([input.node], Step::Transpose(Transpose { input, dims })))
 }
 
 pub(super) fn other(cx: &Context<'_>, call: &Call<'_>, output: Output) -> Result<Selected, String> {
@@ -76,23 +75,5 @@ pub(super) fn other(cx: &Context<'_>, call: &Call<'_>, output: Output) -> Result
     let sources: Vec<Operand> = operands.iter().map(|(_, operand)| *operand).collect();
     check(&sources, &output)?;
     let node = call.node.result().and_then(|result| cx.producer(result)).ok_or("it has no result")?;
-    Ok(Selected::new(sources.iter().map(|operand| operand.node), Move { node, operands }))
-}
-
-impl Step for Pad {
-    fn lower(&self, to: &mut Lowering<'_>, result: ValueId) -> Result<(), Error> {
-        movement::pad(self, to, result)
-    }
-}
-
-impl Step for Transpose {
-    fn lower(&self, to: &mut Lowering<'_>, result: ValueId) -> Result<(), Error> {
-        movement::transpose(self, to, result)
-    }
-}
-
-impl Step for Move {
-    fn lower(&self, to: &mut Lowering<'_>, result: ValueId) -> Result<(), Error> {
-        movement::other(self, to, result)
-    }
+    Ok(Selected::new(sources.iter().map(|operand| operand.node), Step::Move(Move { node, operands })))
 }

@@ -1,10 +1,9 @@
 //! Pooling in two dimensions.
 
 use rushlight_graph::operators::aten;
-use rushlight_graph::{Call, Error, ValueId};
+use rushlight_graph::{Call, ValueId};
 
 use super::{Context, Operand, Output, Selected, Step, check_absent, pair};
-use crate::lower::{Lowering, images};
 
 /// The window of a pooling.
 #[derive(Clone, Copy, Debug)]
@@ -80,7 +79,7 @@ pub(super) fn average(cx: &Context<'_>, call: &Call<'_>, output: Output) -> Resu
     if counts_padding && window.is_rounded_up && window.padding != [0, 0] {
         return Err("averages that count padding round sizes down".to_owned());
     }
-    Ok(Selected::new([input.node], Average { input, input_sizes, window, counts_padding }))
+    Ok(Selected::new([input.node], Step::Average(Average { input, input_sizes, window, counts_padding })))
 }
 
 pub(super) fn maximum(cx: &Context<'_>, call: &Call<'_>, output: Output) -> Result<Selected, String> {
@@ -91,7 +90,7 @@ pub(super) fn maximum(cx: &Context<'_>, call: &Call<'_>, output: Output) -> Resu
     if window.is_rounded_up || pair(call, "dilation")? != [1, 1] {
         return Err("max pooling has no dilation, and rounds sizes down".to_owned());
     }
-    Ok(Selected::new([input.node], Maximum { input, window, output }))
+    Ok(Selected::new([input.node], Step::Maximum(Maximum { input, window, output })))
 }
 
 fn window(call: &Call<'_>) -> Result<Window, String> {
@@ -99,16 +98,4 @@ fn window(call: &Call<'_>) -> Result<Window, String> {
     let stride =
         if call.ints("stride").is_none_or(|stride| stride.is_empty()) { kernel } else { pair(call, "stride")? };
     Ok(Window { kernel, stride, padding: pair(call, "padding")?, is_rounded_up: call.flag("ceil_mode") })
-}
-
-impl Step for Average {
-    fn lower(&self, to: &mut Lowering<'_>, result: ValueId) -> Result<(), Error> {
-        images::average(self, to, result)
-    }
-}
-
-impl Step for Maximum {
-    fn lower(&self, to: &mut Lowering<'_>, result: ValueId) -> Result<(), Error> {
-        images::maximum(self, to, result)
-    }
 }
