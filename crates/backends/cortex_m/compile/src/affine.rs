@@ -1,4 +1,4 @@
-//! Scales and zero points, and the fixed-point factors that kernels multiply by.
+//! Scales and zero points, and the fixed-point factors of the kernels.
 
 use rushlight_format::ScalarType;
 use rushlight_graph::quantization::PerTensor;
@@ -7,7 +7,7 @@ use rushlight_graph::{Arg, Node};
 /// The quantization of an int8 tensor: `q` stands for `(q - zero_point) * scale`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Affine {
-    /// As the node has it. ExecuTorch computes multipliers in doubles.
+    /// In f64, because ExecuTorch computes multipliers in doubles.
     pub scale: f64,
     pub zero_point: i32,
     /// Minimum and maximum integer in use.
@@ -15,7 +15,7 @@ pub(crate) struct Affine {
 }
 
 impl Affine {
-    /// Reads the parameters of a node that quantizes to int8 or dequantizes int8; `None` for other nodes.
+    /// Reads the parameters of a node that quantizes to int8, or dequantizes from it; `None` for other nodes.
     pub fn of(node: &Node) -> Option<Self> {
         let PerTensor { scale, zero_point, range, dtype } = PerTensor::of(node)?;
         let scale = match node.arg("scale") {
@@ -27,10 +27,10 @@ impl Affine {
         fits.then_some(Self { scale, zero_point: zero_point as i32, range: (range.0 as i32, range.1 as i32) })
     }
 
-    /// The integer of a number, as ExecuTorch's passes quantize bounds: in f32, halves to even.
+    /// Quantizes a number as ExecuTorch's passes quantize bounds: in f32, halves to even.
     pub fn quantize(&self, number: f64) -> i32 {
         let integer = ((number / self.scale + f64::from(self.zero_point)) as f32).round_ties_even();
-        // Casts saturate.
+        // The cast saturates.
         (integer as i32).clamp(self.range.0, self.range.1)
     }
 
@@ -50,7 +50,7 @@ pub(crate) struct Factor {
 impl Factor {
     const ZERO: Self = Self { multiplier: 0, shift: 0 };
 
-    /// The factor nearest to a scale; `None` for scales that are negative, infinite or too large for the kernels.
+    /// The factor nearest to a scale; `None` for scales that are negative, not finite, or too large for the kernels.
     pub fn of(scale: f64) -> Option<Self> {
         const EXPONENT: u64 = 0x7ff << 52;
         if scale == 0.0 {
@@ -61,12 +61,12 @@ impl Factor {
         }
         let bits = scale.to_bits();
         let exponent = ((bits & EXPONENT) >> 52) as i32 - 1022;
-        // From 0.5 to 1.
+        // In [0.5, 1).
         let mantissa = f64::from_bits(bits & !EXPONENT | 1022 << 52);
         let multiplier = (mantissa * f64::from(1u32 << 31)).round_ties_even() as i64;
         let (multiplier, shift) = if multiplier == 1 << 31 { (1 << 30, exponent + 1) } else { (multiplier, exponent) };
         match shift {
-            // No sum of 32 bits gives another result than zero.
+            // Every accumulator of 32 bits gives zero.
             ..-31 => Some(Self::ZERO),
             -31..=30 => Some(Self { multiplier: i32::try_from(multiplier).ok()?, shift }),
             _ => None,

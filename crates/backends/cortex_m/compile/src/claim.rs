@@ -1,4 +1,4 @@
-//! Claims the nodes of patterns, and those that quantize and dequantize at their border.
+//! Claims the nodes of patterns, and the nodes at the border that quantize and dequantize.
 
 use rushlight_compiler::partition::{Canonical, Claim, Claims};
 use rushlight_graph::NodeId;
@@ -6,7 +6,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::select::Context;
 
-const NO_PATTERN: &str = "no int8 pattern has it: its operands are not dequantized, or its result is not quantized";
+const NO_PATTERN: &str = "it is in no int8 pattern: its operands are not dequantized, or its result is not quantized";
 
 pub(crate) fn claim(canonical: &Canonical<'_>, claims: &mut Claims) {
     let context = Context::new(canonical.graph, canonical.model);
@@ -24,7 +24,7 @@ pub(crate) fn claim(canonical: &Canonical<'_>, claims: &mut Claims) {
                 chosen.insert(root, Claim::Take);
             }
             Err(refusal) => {
-                // Numbers that come from elsewhere are quantized.
+                // The node quantizes a float result of another backend.
                 chosen.insert(root, Claim::Take);
                 if refusal.node != root {
                     chosen.entry(refusal.node).or_insert(Claim::Refuse(refusal.reason));
@@ -47,7 +47,7 @@ pub(crate) fn claim(canonical: &Canonical<'_>, claims: &mut Claims) {
     }
 }
 
-/// True if the tensor that a node copies comes from a claimed node, or all readers of the copy are claimed.
+/// True if a claimed node computes the operand of a copy, or if all readers of the copy are claimed.
 fn is_between(context: &Context<'_>, node: NodeId, chosen: &FxHashMap<NodeId, Claim>) -> bool {
     let is_claimed = |node: NodeId| matches!(chosen.get(&node), Some(Claim::Take | Claim::Inner | Claim::Copy));
     let mut sources = Vec::new();

@@ -1,23 +1,22 @@
 //! The ahead-of-time half of the backend for microcontrollers: int8 layers become the operators `cortex_m::*`.
 //!
-//! Level 4. The backend has no payload and no run-time half. It gives operators, which run on the kernels of
-//! `rushlight-kernels` and, with the option `runtime=executorch`, on those of ExecuTorch's Cortex-M backend, with the same bits.
+//! Level 4. The backend has no payload and no run-time half: a part becomes a list of operators. They run on the kernels of
+//! `rushlight-kernels`. With the option `runtime=executorch`, they also run on the kernels of ExecuTorch's Cortex-M backend, with
+//! the same bits.
 //!
-//! It reads the graphs of PyTorch's quantizers and of `rushlight quantize`: operators on floats, between nodes that dequantize
-//! their inputs and a node that quantizes their result. Such a pattern becomes one operator on integers. Everything that is
-//! known when a model is compiled is computed here: multipliers and shifts, biases, tables of activations, the order of weights
-//! in memory.
+//! The backend reads the graphs of PyTorch's quantizers and of `rushlight quantize`. There, an operator on floats stands between
+//! nodes that dequantize its inputs and a node that quantizes its result. Such a pattern becomes one operator on integers. The
+//! constants of the kernels are computed here: multipliers and shifts, biases, tables of activations, the layout of weights.
 //!
 //! # Decisions
 //!
-//! - **A pattern is selected once** (`select`). Claims and lowering ask the same function, so that each claimed pattern can be
-//!   lowered.
-//! - **Images are channels-last where a kernel needs it.** The lowering knows the orders in which an image exists, and copies it
-//!   only if a reader needs the other order (`lower`). Copies at the border of a part join the part.
-//! - **Results are ExecuTorch's.** Multipliers are computed as by its passes, from the same doubles. Activations that it does not
-//!   fuse are tables.
-//! - **The core changes no result.** It decides if linear layers carry sums of weights (MVE) or biases, and how much scratch memory
-//!   CMSIS-NN's kernels need.
+//! - **One function selects patterns** (`select`). Claims and lowering both call it, so that each claimed pattern can be lowered.
+//! - **Images are channels-last where a kernel needs it.** The lowering tracks the orders in which an image exists (`lower`). It
+//!   copies an image only if a reader needs the other order. Copies at the border of a part join the part.
+//! - **Results equal ExecuTorch's.** Multipliers are computed as in its passes, from the same doubles. An activation that it does
+//!   not fuse is a table.
+//! - **The core changes no result.** It decides if linear layers have sums of weights (MVE) or biases, and the scratch memory of
+//!   CMSIS-NN's kernels.
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -41,7 +40,7 @@ pub use target::{Core, Runtime, Target};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CortexM {
     pub target: Target,
-    /// True if methods take and give int8 instead of floats where they can.
+    /// True if inputs and outputs are int8 instead of floats, if possible.
     pub has_int8_interface: bool,
 }
 
@@ -56,18 +55,18 @@ const OPTIONS: &[OptionSpec] = &[
     OptionSpec::choice(
         CPU,
         Core::NAMES,
-        "the core that the program is made for; every core runs it, with the same results, but CMSIS-NN's kernels only on cores with the \
-         same vector instructions",
+        "the core that the program is compiled for; it runs on every core, with the same results, but with CMSIS-NN's kernels only on \
+         cores with the same vector instructions",
     ),
     OptionSpec::choice(
         RUNTIME,
         Runtime::NAMES,
-        "the runtime that runs the program; ExecuTorch's kernels need scratch memory, and Rushlight's none",
+        "the runtime of the program; ExecuTorch's kernels need scratch memory, and Rushlight's need none",
     ),
     OptionSpec::choice(
         INTERFACE,
         INTERFACES,
-        "what methods take and give; with int8, the caller quantizes, with the scales in `forward_input0_scale` and the like",
+        "element type of inputs and outputs; with int8, the caller quantizes, with the scale in `forward_input0_scale` and so on",
     ),
 ];
 

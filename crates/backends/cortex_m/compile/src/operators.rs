@@ -1,4 +1,4 @@
-//! The operators that the lowering calls: ExecuTorch's `cortex_m::*`, and those that move int8 elements.
+//! The operators that the lowering calls: ExecuTorch's `cortex_m::*`, and operators that move int8 elements.
 
 use rushlight_graph::operators::{aten, dim_order_ops};
 
@@ -21,7 +21,7 @@ pub(crate) const TRANSPOSE_CONV2D: &str = "cortex_m::quantized_transpose_conv2d"
 pub(crate) const AVG_POOL2D: &str = "cortex_m::quantized_avg_pool2d";
 pub(crate) const MAX_POOL2D: &str = "cortex_m::quantized_max_pool2d";
 
-/// Operators that move int8 elements as they move floats, in row-major order.
+/// Operators that move elements of any type, in row-major order.
 pub(crate) const MOVES: [&str; 9] = [
     aten::CAT,
     aten::CLONE,
@@ -34,7 +34,7 @@ pub(crate) const MOVES: [&str; 9] = [
     aten::VIEW_COPY,
 ];
 
-/// The schemas of ExecuTorch's operators, and the names of others.
+/// The schemas of ExecuTorch's operators, and the names of the others.
 pub(crate) const DECLARED: &[&str] = &[
     "cortex_m::quantize_per_tensor(Tensor input, float scale, int zero_point, int quant_min, int quant_max, ScalarType dtype) -> Tensor",
     "cortex_m::dequantize_per_tensor(Tensor input, float scale, int zero_point, int quant_min, int quant_max, ScalarType dtype) -> Tensor",

@@ -1,4 +1,4 @@
-//! The quantization policy: the operators that have int8 kernels, and their scales.
+//! The quantization policy: the operators with int8 kernels, and their scales.
 
 use rushlight_compiler::quantization::{
     ActivationScales, ActivationSpec, Annotation, Annotations, BiasSpec, Layer, LayerSpec, MethodLayers,
@@ -9,14 +9,14 @@ use rushlight_graph::{Error, Graph, NodeId};
 
 use crate::select::SOFTMAX_SCALE;
 
-/// Quantizes as ExecuTorch's `CortexMQuantizer`: weights of linear layers have one scale, those of convolutions one for each
-/// channel, and biases are integers of 32 bits. All results of int8 operators are int8.
+/// Quantizes as ExecuTorch's `CortexMQuantizer`. The weights of a linear layer have one scale, and those of a convolution one per
+/// channel. Biases are integers of 32 bits. All results of int8 operators are int8.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CortexMQuantizer;
 
 const ACTIVATION: ActivationSpec = ActivationSpec::INT8;
 
-/// Integers from a calibration: the only scheme that needs no floats on the device.
+/// Static int8, the only scheme that needs no floats on the device.
 const SCHEMES: [Scheme; 1] = [Scheme { finer: &[], ..Scheme::INT8 }];
 
 const COMPOSITES: [&str; 9] = [
@@ -79,7 +79,7 @@ impl Quantizer for CortexMQuantizer {
     }
 }
 
-/// Gives the result of a softmax the scale that its kernel has.
+/// Gives the result of a softmax the fixed scale of its kernel.
 fn fix_scale(node: NodeId, annotations: &mut Annotations) {
     let scales = ActivationScales::Fixed { scale: SOFTMAX_SCALE as f32, zero_point: -128 };
     if let Some(annotation) = annotations.get(node).cloned() {
@@ -87,8 +87,8 @@ fn fix_scale(node: NodeId, annotations: &mut Annotations) {
     }
 }
 
-/// Lets a sum clamp its result: nothing is quantized between it and the activation after it. Products cannot, although they have
-/// the same role.
+/// Fuses an activation into the sum before it: no quantization is put between them. `mul` cannot clamp, although it has the same
+/// role as `add`.
 fn fuse(sum: NodeId, activation: NodeId, annotations: &mut Annotations) {
     if let Some((before, after)) = annotations.get(sum).cloned().zip(annotations.get(activation).cloned()) {
         annotations.set(sum, Annotation { output: None, ..before });
@@ -129,7 +129,7 @@ fn role(name: &str) -> Role {
     }
 }
 
-/// True if an operator of this role computes the next operator before its result is stored.
+/// True if an operator of this role computes the next operator in its epilogue.
 fn fuses(role: Role, next: &str) -> bool {
     role == Role::Gemm && is_clamp(next)
 }

@@ -24,8 +24,8 @@ impl Table {
         Self::new(|x| x, from, to)
     }
 
-    /// The table of a function, as ExecuTorch computes it: in doubles, halves away from zero. Values for which the function is
-    /// undefined have the result of the nearest other one. `None` if it is undefined for all.
+    /// The table of a function, as ExecuTorch computes it: in f64, with halves rounded away from zero. A value for which the
+    /// function is undefined has the result of the nearest value with one. `None` if the function is undefined for all values.
     fn new(function: impl Fn(f64) -> f64, from: Affine, to: Affine) -> Option<Self> {
         let result = |q: i32| {
             let y = function(f64::from(q - from.zero_point) * from.scale);
@@ -37,7 +37,7 @@ impl Table {
         let results: Vec<Option<i8>> = (-128..=127).map(result).collect();
         let mut table = [0; 256];
         for (at, slot) in table.iter_mut().enumerate() {
-            // Of two that are equally near, the first.
+            // The first of two that are equally near.
             let defined = results.iter().enumerate().filter_map(|(index, result)| Some((index, (*result)?)));
             *slot = defined.min_by_key(|(index, _)| index.abs_diff(at))?.1;
         }
@@ -45,7 +45,7 @@ impl Table {
     }
 }
 
-/// The minimum and the maximum that an operator clamps its input to; `None` for other operators and for bounds that are not known.
+/// The minimum and the maximum of an operator that clamps its input. `None` for other operators, and for unknown bounds.
 pub(crate) fn bounds(call: &Call<'_>) -> Option<(Option<f64>, Option<f64>)> {
     let bound = |name: &str| match call.arg(name) {
         None => Some(None),
@@ -104,7 +104,7 @@ fn function(call: &Call<'_>) -> Option<Box<dyn Fn(f64) -> f64>> {
     })
 }
 
-/// Without an overflow of the exponential.
+/// The logistic function, without overflow of the exponential.
 fn sigmoid(x: f64) -> f64 {
     if x >= 0.0 {
         return 1.0 / (1.0 + libm::exp(-x));

@@ -1,4 +1,4 @@
-//! The core and the runtime that a program is made for.
+//! The core and the runtime that a program is compiled for.
 
 /// A core of a microcontroller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -12,7 +12,7 @@ pub enum Core {
     M33,
     M55,
     M85,
-    /// RISC-V of 32 bits.
+    /// RISC-V with 32 bits.
     Rv32,
 }
 
@@ -32,7 +32,7 @@ pub enum Runtime {
     ExecuTorch,
 }
 
-/// The core and the runtime that a program is made for.
+/// The core and the runtime that a program is compiled for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Target {
     pub core: Core,

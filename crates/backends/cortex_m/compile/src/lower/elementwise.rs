@@ -13,7 +13,7 @@ fn int(value: i32) -> Arg {
     Arg::from(i64::from(value))
 }
 
-/// Two operands in one order: that of the larger one, if it exists channels-last.
+/// Two operands in one order: channels-last if an operand of the result's sizes exists so, row-major otherwise.
 fn operands(to: &mut Lowering<'_>, operands: &[Operand; 2], result: ValueId) -> Result<([ValueId; 2], Order), Error> {
     let sizes = to.ty(result)?.static_sizes();
     for operand in operands {

@@ -36,7 +36,7 @@ pub(crate) fn average(step: &Average, to: &mut Lowering<'_>, result: ValueId) ->
     args.extend([Arg::Bool(step.window.is_rounded_up), zero_point]);
     args.extend([factor.multiplier, factor.shift].map(|number| Arg::from(i64::from(number))));
     args.push(scratch.into());
-    // A mean has no dimensions for rows and columns.
+    // The result of a mean may be `[N, C]`.
     let ty = to.ty(result)?;
     if ty.rank() == 4 {
         let order = to.image_order(result)?;

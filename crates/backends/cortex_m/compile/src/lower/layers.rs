@@ -14,7 +14,7 @@ fn int(value: i32) -> Arg {
     Arg::from(i64::from(value))
 }
 
-/// A constant with its dimensions in another order, as kernels read them.
+/// A constant with permuted dimensions, without its quantization.
 fn permuted(constant: &Constant, dims: &[usize]) -> Result<Constant, Error> {
     let permuted = constant.permuted(dims);
     let permuted = permuted.ok_or_else(|| Error::invalid(format!("`{}` has other dimensions", constant.name)))?;
@@ -49,7 +49,7 @@ pub(crate) fn convolution(step: &Convolution, to: &mut Lowering<'_>, result: Val
     let weight = to.constant(permuted(&step.weight.integers, &order)?)?;
     let bias = match &step.bias {
         Some(bias) => Some(to.vector(&format!("{name}_bias"), bias)?),
-        // CMSIS-NN's kernels of groups read the bias without a check.
+        // CMSIS-NN's grouped and depthwise kernels read the bias without a check.
         None if step.groups > 1 || is_depthwise => {
             Some(to.vector(&format!("{name}_bias"), &vec![0; step.factors.len()])?)
         }
@@ -72,7 +72,7 @@ pub(crate) fn convolution(step: &Convolution, to: &mut Lowering<'_>, result: Val
     to.add_int8(operator, args, result, order)
 }
 
-/// The multipliers and the shifts of channels, as constants.
+/// Adds the multipliers and the shifts of all channels as constants.
 fn factors(to: &mut Lowering<'_>, name: &str, factors: &[Factor]) -> Result<[Arg; 2], Error> {
     let multipliers: Vec<i32> = factors.iter().map(|factor| factor.multiplier).collect();
     let shifts: Vec<i32> = factors.iter().map(|factor| factor.shift).collect();
@@ -82,7 +82,7 @@ fn factors(to: &mut Lowering<'_>, name: &str, factors: &[Factor]) -> Result<[Arg
     ])
 }
 
-/// The minimum and the maximum of an output.
+/// The arguments `activation_min` and `activation_max` of an output.
 pub(super) fn bounds(output: &Output) -> [Arg; 2] {
     [int(output.bounds.0), int(output.bounds.1)]
 }
@@ -110,7 +110,8 @@ pub(crate) fn linear(step: &Linear, to: &mut Lowering<'_>, result: ValueId) -> R
     to.add_int8(LINEAR, args, result, super::Order::RowMajor)
 }
 
-/// The bias of each output, and its sum of weights times the offset of the input. Wraps in 32 bits, as sums of kernels do.
+/// The bias of each output channel plus `input_offset` times the sum of its weights. Wraps in 32 bits, as the kernels'
+/// accumulators do.
 fn kernel_sums(step: &Linear, input_offset: i32) -> Result<Vec<i32>, Error> {
     let bytes = step.weight.integers.read()?;
     let inner = step.weight.integers.sizes()?.get(1).copied().unwrap_or(0).max(1);

@@ -1,8 +1,8 @@
 //! Lowers a part to operators on int8.
 //!
-//! An image `[N, C, H, W]` may exist row-major, channels-last, or in both orders. Convolutions and pooling read and give
-//! channels-last images, elementwise operators compute in an order in which their operands exist, and the others are row-major.
-//! Images with one channel or one pixel are the same in both orders, and are row-major.
+//! An image `[N, C, H, W]` may exist row-major, channels-last, or in both orders. Convolutions and pooling read and write
+//! channels-last images. Elementwise operators compute in an order in which their operands exist. Other operators are row-major.
+//! An image with one channel or one pixel is the same in both orders, and has a row-major type.
 
 mod elementwise;
 mod images;
@@ -42,7 +42,7 @@ struct Forms {
     channels_last: Option<ValueId>,
 }
 
-/// Lowers a part: each pattern of it becomes an operator.
+/// Lowers a part: each pattern becomes an operator.
 ///
 /// # Errors
 /// `InvalidProgram` for a part with nodes that were not claimed.
@@ -72,7 +72,7 @@ pub(crate) fn lower(part: &Part, target: Target) -> Result<Model, Error> {
     Ok(to.model)
 }
 
-/// A part while it is lowered. The values of the part name the tensors; [`Forms`] are the values that hold their integers.
+/// A part while it is lowered. Tensors are named by their values in the part; [`Forms`] has the lowered values.
 pub(crate) struct Lowering<'p> {
     part: &'p Graph,
     model: Model,
@@ -83,7 +83,7 @@ pub(crate) struct Lowering<'p> {
 }
 
 impl Lowering<'_> {
-    /// Lowers a node that ends a pattern; others are computed where they are used.
+    /// Lowers a node that ends a pattern. Other nodes are lowered with the pattern that they are in.
     fn node(&mut self, context: &Context<'_>, node: NodeId) -> Result<(), Error> {
         let call = Call::new(self.part, node);
         if context.is_order_copy(node) {
@@ -96,7 +96,7 @@ impl Lowering<'_> {
             };
         }
         let result = call.result()?;
-        // A copy of a node is in the part for the patterns that read it.
+        // A node that was copied into the part is in it only for the patterns that read it.
         let is_read = || self.part.outputs.iter().any(|output| output.as_value() == Some(result));
         match context.dequantize(node).filter(|_| is_read()) {
             Some(operand) => self.convert(DEQUANTIZE, (operand.value, result), operand.affine, ScalarType::Float),
@@ -104,7 +104,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Adds the operator of a pattern, whose result is `result`.
+    /// Adds the operator of a pattern with this result.
     fn step(&mut self, step: &Step, result: ValueId) -> Result<(), Error> {
         match step {
             Step::Convolution(step) => layers::convolution(step, self, result),
@@ -148,7 +148,7 @@ impl Lowering<'_> {
         let order = self.order_of(value)?;
         let lowered = match order {
             Order::RowMajor => self.row_major(value),
-            // An image that is the same in both orders has the type of the output, too.
+            // Also for an image that is the same in both orders: the output has a channels-last type.
             Order::ChannelsLast => self.ordered(value, Order::ChannelsLast),
         };
         lowered.map(Arg::Value)
@@ -212,7 +212,7 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// A tensor in an order in which it exists, preferably channels-last.
+    /// A tensor in an order in which it exists; channels-last if it exists in both.
     pub fn any(&mut self, value: ValueId) -> Result<(ValueId, Order), Error> {
         Ok(match self.forms(value)? {
             Forms { channels_last: Some(lowered), .. } => (lowered, Order::ChannelsLast),
@@ -226,7 +226,7 @@ impl Lowering<'_> {
         self.ordered(value, Order::RowMajor)
     }
 
-    /// An image as kernels of images read it, and the order of its type.
+    /// An image with channels-last elements, and the order of its type.
     pub fn image(&mut self, value: ValueId) -> Result<(ValueId, Order), Error> {
         let Forms { row_major, channels_last } = self.forms(value)?;
         if let (Some(lowered), None) = (row_major, channels_last)
@@ -242,7 +242,7 @@ impl Lowering<'_> {
         Ok(if self.is_same_in_both(result)? { Order::RowMajor } else { Order::ChannelsLast })
     }
 
-    /// A tensor with a type of this order; copies it if it does not exist so.
+    /// A tensor with a type of this order; copied if it does not exist in it.
     pub fn ordered(&mut self, value: ValueId, order: Order) -> Result<ValueId, Error> {
         let Forms { row_major, channels_last } = self.forms(value)?;
         let (wanted, other) = match order {
@@ -264,7 +264,7 @@ impl Lowering<'_> {
         Ok(copy)
     }
 
-    /// Adds an operator whose result is that of the part with this value, with an element type and in an order.
+    /// Adds an operator that computes the tensor `result` of the part, with this element type and order.
     pub fn add(
         &mut self,
         name: &str,
@@ -282,7 +282,7 @@ impl Lowering<'_> {
         self.add(name, args, (result, ScalarType::Char, order))
     }
 
-    /// Adds an operator with a result of a type.
+    /// Adds an operator whose result has this type.
     pub fn call(&mut self, name: &str, args: Vec<Arg>, ty: TensorType) -> Result<ValueId, Error> {
         let mut builder = self.builder()?;
         let schema = builder.schemas().expect(name)?;
@@ -300,7 +300,7 @@ impl Lowering<'_> {
         self.constant(Constant::dense(name, TensorType::of(ScalarType::Int, &[numbers.len() as i64]), bytes)?)
     }
 
-    /// Adds scratch memory for a kernel of CMSIS-NN. Rushlight's kernels need none.
+    /// Adds scratch memory for a kernel of CMSIS-NN; an empty constant for Rushlight's kernels, which need none.
     pub fn scratch(&mut self, bytes: ScratchBytes) -> Result<ValueId, Error> {
         let bytes = if self.target.runtime == Runtime::ExecuTorch { bytes.0 } else { 0 };
         let ty = TensorType::of(ScalarType::Byte, &[bytes]);
@@ -313,7 +313,7 @@ impl Lowering<'_> {
     }
 }
 
-/// A type with its dimensions in another order in memory.
+/// A type with another dim order.
 pub(crate) fn in_order(ty: TensorType, order: Order) -> TensorType {
     let dim_order = match order {
         Order::RowMajor => contiguous(ty.rank()),

@@ -1,5 +1,4 @@
-//! Scratch memory of CMSIS-NN's kernels, as its functions `*_get_buffer_size` compute it. Its kernels do not check that it is large
-//! enough.
+//! Scratch memory of CMSIS-NN's kernels, as its functions `*_get_buffer_size` compute it. The kernels do not check its size.
 
 use crate::target::Isa;
 
@@ -7,14 +6,14 @@ use crate::target::Isa;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ScratchBytes(pub i64);
 
-/// The sizes of a convolution, of which its scratch memory depends.
+/// The sizes of a convolution that determine its scratch memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Convolution {
     /// `[N, C, H, W]`.
     pub input: [i64; 4],
     pub output: [i64; 4],
     pub kernel: [i64; 2],
-    /// Input channels of a group.
+    /// Number of input channels of a group.
     pub depth: i64,
     pub stride: [i64; 2],
     pub padding: [i64; 2],
@@ -30,7 +29,7 @@ impl ScratchBytes {
             return Self::NONE;
         }
         let taps = kernel_height * kernel_width * c.depth;
-        // Rows of one pixel: MVE copies rows with their padding.
+        // MVE's kernel for images of height 1 copies a row with its padding.
         let is_row = c.input[2] == 1 && kernel_height == 1 && c.dilation == [1, 1] && c.depth == c.input[1];
         if isa == Isa::Mve && is_row && (c.stride[1] * c.input[1]) % 4 == 0 {
             return Self::NONE
@@ -56,7 +55,7 @@ impl ScratchBytes {
         }
     }
 
-    /// Those of the sums of rows, and of the weights in reverse.
+    /// The sizes of the scratch memory for accumulators, and for reversed weights.
     pub fn of_transposed(isa: Isa, c: &Convolution) -> [Self; 2] {
         let ([kernel_height, kernel_width], [_, depth, _, width]) = (c.kernel, c.input);
         let is_reversed = depth > 16 && c.stride.iter().all(|stride| *stride <= 2);
@@ -65,7 +64,7 @@ impl ScratchBytes {
         if !is_reversed {
             return [Self(scattered), Self::NONE];
         }
-        // The convolution that follows has padding, so it is none of one pixel.
+        // CMSIS-NN then computes a convolution with padding, never a pointwise one.
         let padded = Convolution { padding: [1, 1], ..*c };
         [
             Self(Self::of_convolution(isa, &padded).0.max(scattered)),
@@ -80,7 +79,7 @@ impl ScratchBytes {
         }
     }
 
-    /// Those of a batched matmul with `outputs` columns.
+    /// The size for a batched matmul with `outputs` columns.
     pub const fn of_matmul(isa: Isa, outputs: i64) -> Self {
         match isa {
             Isa::Mve => Self(4 * outputs),
@@ -112,7 +111,7 @@ mod tests {
     };
 
     #[test]
-    fn sizes_are_those_of_the_table() {
+    fn sizes_equal_those_of_cmsis_nn() {
         let of = |isa, c: Convolution| ScratchBytes::of_convolution(isa, &c).0;
         assert_eq!([Isa::Scalar, Isa::Dsp, Isa::Mve].map(|isa| of(isa, CONVOLUTION)), [576, 576, 576]);
         let odd = Convolution { depth: 3, ..CONVOLUTION };

@@ -11,9 +11,10 @@ use crate::table::Table;
 #[derive(Debug)]
 pub(crate) struct Add {
     pub operands: [Operand; 2],
-    /// The factors of both operands, that of a difference negative, and that of their sum.
+    /// The multipliers of both operands. The second is negative for a difference.
     pub multipliers: [i32; 2],
     pub shifts: [i32; 2],
+    /// The factor of the sum.
     pub factor: Factor,
     pub output: Output,
 }
@@ -34,25 +35,25 @@ pub(crate) struct Div {
     pub output: Output,
 }
 
-/// The smaller or the larger of two operands of one scale.
+/// The minimum or the maximum of two operands with the same scale.
 #[derive(Debug)]
 pub(crate) struct Extremum {
     pub operands: [Operand; 2],
     pub is_minimum: bool,
 }
 
-/// A function of one operand, as a table of its results.
+/// A unary operator, as a table of its results.
 #[derive(Debug)]
 pub(crate) struct Lookup {
     pub input: Operand,
     pub table: Table,
 }
 
-/// Integers that are dequantized and quantized at once.
+/// A node that dequantizes, and one that quantizes its result.
 #[derive(Debug)]
 pub(crate) struct Requantize {
     pub input: Operand,
-    /// The integers of the other scale; `None` if the scales are alike.
+    /// The integers in the new scale; `None` if the scales are the same.
     pub table: Option<Table>,
 }
 
@@ -65,15 +66,15 @@ pub(crate) struct Softmax {
     pub minimum_difference: i32,
 }
 
-/// Number of bits by which sums are shifted to the left.
+/// Number of bits by which the kernel shifts operands to the left before it adds them.
 const SUM_SHIFT: u32 = 20;
 
 /// The scale of softmax results in CMSIS-NN; their zero point is -128.
 pub(crate) const SOFTMAX_SCALE: f64 = 1.0 / 256.0;
 
-const SCALES: &str = "the scales are too far from each other for factors of 32 bits";
+const SCALES: &str = "the ratio of the scales does not fit a factor of 32 bits";
 
-/// Two operands of one shape, or one of them a vector of channels.
+/// Two operands of one shape, or one of shape `[1, C, 1, 1]`.
 fn operands(cx: &Context<'_>, call: &Call<'_>) -> Result<[Operand; 2], String> {
     let operands = [cx.operand(call, "self")?, cx.operand(call, "other")?];
     let (a, b) = (cx.sizes(operands[0].value)?, cx.sizes(operands[1].value)?);
@@ -99,7 +100,7 @@ pub(super) fn add(cx: &Context<'_>, call: &Call<'_>, output: Output) -> Result<S
     let sums = spans[0].iter().flat_map(|x| spans[1].iter().map(move |y| (x, y)));
     let largest = sums.map(|(x, y)| (x * scales[0] + f64::from(sign) * y * scales[1]).abs()).fold(0.0, f64::max);
     if factor.shift > 0 && largest * one / twice * f64::from(1u32 << factor.shift) >= f64::from(1u32 << 31) {
-        return Err("its operands nearly cancel: the scale of the result is too small for sums of 32 bits".to_owned());
+        return Err("the scale of its result is too small for sums of 32 bits".to_owned());
     }
     let step = Add {
         operands,
@@ -140,16 +141,16 @@ pub(super) fn extremum(cx: &Context<'_>, call: &Call<'_>, output: Output) -> Res
 }
 
 pub(super) fn softmax(cx: &Context<'_>, call: &Call<'_>, output: Output) -> Result<Selected, String> {
-    /// Bits of the exponent's integer part in CMSIS-NN.
+    /// Number of integer bits of the exponent in CMSIS-NN.
     const INTEGER_BITS: i32 = 5;
     let input = cx.operand(call, "self")?;
     let rank = cx.sizes(input.value)?.len() as i64;
     let dim = call.int("dim").ok_or("`dim` is not known")?;
     if dim != -1 && dim != rank - 1 {
-        return Err("softmax is computed over the last dimension".to_owned());
+        return Err("its dimension is not the last one".to_owned());
     }
     if output.affine.scale != SOFTMAX_SCALE || output.affine.zero_point != -128 {
-        return Err("the results of softmax have the scale 1/256 and the zero point -128".to_owned());
+        return Err("its result does not have the scale 1/256 and the zero point -128".to_owned());
     }
     let one = f64::from(1u32 << (31 - INTEGER_BITS));
     let factor = Factor::of((input.affine.scale * one).min(f64::from(i32::MAX))).ok_or(SCALES)?;
@@ -174,7 +175,7 @@ pub(super) fn requantize(input: Operand, to: Affine) -> Result<Selected, String>
     Ok(Selected::new([input.node], Step::Requantize(Requantize { input, table })))
 }
 
-/// Fails unless the results may be all of int8.
+/// Fails unless the results have the range of int8.
 fn check_range(output: &Output) -> Result<(), String> {
     if output.bounds == (-128, 127) { Ok(()) } else { Err("its results have a smaller range than int8".to_owned()) }
 }

@@ -49,20 +49,20 @@ pub(crate) struct Matmul {
     pub output: Output,
 }
 
-const SCALES: &str = "the scales are too far from each other for a factor of 32 bits";
+const SCALES: &str = "the ratio of the scales does not fit a factor of 32 bits";
 
 pub(super) fn convolution(cx: &Context<'_>, call: &Call<'_>, output: Output) -> Result<Selected, String> {
     let input = cx.operand(call, "input")?;
     let (input_sizes, output_sizes) = (cx.sizes(input.value)?, cx.sizes(result(call)?)?);
     if input_sizes.len() != 4 {
-        return Err("it is no convolution in two dimensions".to_owned());
+        return Err("it is not a convolution in two dimensions".to_owned());
     }
     let is_transposed = call.flag("transposed");
     let groups = call.int("groups").ok_or("`groups` is not known")?;
     let weight = Weight::of(cx, call, i64::from(is_transposed))?;
     let (output_padding, dilation) = (pair(call, "output_padding")?, pair(call, "dilation")?);
     if is_transposed && (groups != 1 || output_padding != [0, 0] || dilation != [1, 1]) {
-        return Err("transposed convolutions have one group, no output padding and no dilation".to_owned());
+        return Err("it is a transposed convolution with groups, output padding or dilation".to_owned());
     }
     let channels = *output_sizes.get(1).ok_or("it has no channels")? as usize;
     let (factors, bias) = scaled(cx, call, (&input, &weight, &output), channels)?;
@@ -88,12 +88,12 @@ pub(super) fn convolution(cx: &Context<'_>, call: &Call<'_>, output: Output) -> 
 pub(super) fn linear(cx: &Context<'_>, call: &Call<'_>, output: Output) -> Result<Selected, String> {
     let input = cx.operand(call, "input")?;
     let weight = Weight::of(cx, call, 0)?;
-    let &[channels, _] = weight.sizes()?.as_slice() else { return Err("the weights are no matrix".to_owned()) };
+    let &[channels, _] = weight.sizes()?.as_slice() else { return Err("its weight is not a matrix".to_owned()) };
     let (factors, bias) = scaled(cx, call, (&input, &weight, &output), channels)?;
     let (bias, bias_node) = bias.map_or((None, None), |(bias, node)| (Some(bias), node));
     let factor = match factors.as_slice() {
         [first, rest @ ..] if rest.iter().all(|factor| factor == first) => *first,
-        _ => return Err("linear layers have one scale for all weights".to_owned()),
+        _ => return Err("it is a linear layer with several scales of its weight".to_owned()),
     };
     let operands: Vec<NodeId> = [input.node, weight.node].into_iter().chain(bias_node).collect();
     Ok(Selected::new(operands, Step::Linear(Linear { input, weight, bias, factor, output })))
@@ -104,10 +104,10 @@ pub(super) fn matmul(cx: &Context<'_>, call: &Call<'_>, output: Output) -> Resul
         (cx.operand(call, "self")?, cx.operand(call, if call.arg("mat2").is_some() { "mat2" } else { "other" })?);
     let (a_sizes, b_sizes) = (cx.sizes(a.value)?, cx.sizes(b.value)?);
     if a_sizes.len() != 3 || b_sizes.len() != 3 || a_sizes.first() != b_sizes.first() {
-        return Err("matmuls have three dimensions and equal batches".to_owned());
+        return Err("its operands are not of three dimensions with equal batches".to_owned());
     }
     if output.bounds != (-128, 127) {
-        return Err("matmuls give all of int8".to_owned());
+        return Err("its results have a smaller range than int8".to_owned());
     }
     let factor = Factor::of(a.affine.scale * b.affine.scale / output.affine.scale).ok_or(SCALES)?;
     Ok(Selected::new([a.node, b.node], Step::Matmul(Matmul { a, b, b_sizes, factor, output })))

@@ -1,8 +1,8 @@
 //! Selects the operator that computes a quantized pattern.
 //!
-//! A pattern ends in a node that quantizes, and begins at nodes that dequantize. Between them is one operator, and an activation
-//! if the operator can clamp its results. This is the only place that decides if an operator computes a pattern. Claims and
-//! lowering read its [`Pattern`]s.
+//! A pattern begins at nodes that dequantize, and ends in a node that quantizes. Between them is one operator. An activation may
+//! follow it if the operator can clamp its results. Only this module decides if an operator computes a pattern. Claims and lowering
+//! read its [`Pattern`]s.
 
 mod elementwise;
 mod layer;
@@ -27,7 +27,7 @@ pub(crate) use pooling::{Average, Maximum};
 /// A pattern that one operator computes.
 #[derive(Debug)]
 pub(crate) struct Pattern {
-    /// The nodes whose results stay inside: the operator, and the activation after it.
+    /// The nodes without a result outside: the operator, and the activation after it.
     pub inner: Vec<NodeId>,
     /// The nodes that dequantize operands.
     pub operands: Vec<NodeId>,
@@ -68,7 +68,7 @@ pub(crate) struct Operand {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Output {
     pub affine: Affine,
-    /// Minimum and maximum that a fused activation leaves.
+    /// Minimum and maximum of the integers, after a fused activation.
     pub bounds: (i32, i32),
 }
 
@@ -84,7 +84,7 @@ impl Selected {
     }
 }
 
-/// A node that is in the way of a pattern, with the reason.
+/// A node that prevents a pattern, with the reason.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     pub node: NodeId,
@@ -117,7 +117,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// The quantization of a node that quantizes numbers of `f32` to int8.
+    /// The quantization of a node that quantizes f32 to int8.
     pub fn quantize(&self, node: NodeId) -> Option<Affine> {
         let call = Call::new(self.graph, node);
         let is_float = |value| self.graph.tensor(value).is_ok_and(|ty| ty.dtype == ScalarType::Float);
@@ -125,7 +125,7 @@ impl<'a> Context<'a> {
         Affine::of(call.node).filter(|_| fits)
     }
 
-    /// The operand that a node dequantizes from int8, which is no constant.
+    /// The operand of a node that dequantizes int8, with static sizes.
     pub fn dequantize(&self, node: NodeId) -> Option<Operand> {
         let call = Call::new(self.graph, node);
         let value = call.optional("input").filter(|_| is_per_tensor_dequantize(call.name()))?;
@@ -137,14 +137,14 @@ impl<'a> Context<'a> {
     /// The int8 operand at an argument.
     ///
     /// # Errors
-    /// The reason if it is none.
+    /// The reason if it is not int8.
     pub fn operand(&self, call: &Call<'_>, name: &str) -> Result<Operand, String> {
         let value = call.optional(name).ok_or_else(|| format!("`{name}` is no tensor"))?;
         let operand = self.producer(value).and_then(|node| self.dequantize(node));
         operand.ok_or_else(|| format!("`{name}` is not int8 with one scale and fixed sizes"))
     }
 
-    /// The sizes of a tensor.
+    /// The static sizes of a tensor.
     pub fn sizes(&self, value: ValueId) -> Result<Vec<i64>, String> {
         let sizes = self.graph.tensor(value).ok().and_then(TensorType::static_sizes);
         sizes.ok_or_else(|| "the sizes are known only at run time".to_owned())
@@ -163,13 +163,13 @@ impl<'a> Context<'a> {
     /// Selects the pattern that ends in a node that quantizes.
     ///
     /// # Errors
-    /// The node because of which no operator computes it.
+    /// The node that prevents the pattern.
     pub fn pattern(&self, root: NodeId) -> Result<Pattern, Refusal> {
         let refuse = |node: NodeId, reason: &str| Refusal { node, reason: reason.to_owned() };
         let affine = self.quantize(root).ok_or_else(|| refuse(root, "it does not quantize f32 to int8"))?;
         let input = Call::new(self.graph, root).optional("input");
         let node = input.and_then(|value| self.producer(value));
-        let node = node.ok_or_else(|| refuse(root, "nothing before it is quantized"))?;
+        let node = node.ok_or_else(|| refuse(root, "no node computes its input"))?;
         if let Some(operand) = self.dequantize(node) {
             let Selected { operands, step } =
                 elementwise::requantize(operand, affine).map_err(|reason| Refusal { node: root, reason })?;
@@ -194,7 +194,7 @@ impl<'a> Context<'a> {
         let result = self.graph.nodes[node].result();
         match result.map_or(&[][..], |result| self.users(result)) {
             [Some(_)] => Ok(()),
-            _ => Err("its result is not only quantized, or quantized twice".to_owned()),
+            _ => Err("its result has readers other than one node that quantizes it".to_owned()),
         }
     }
 
@@ -235,7 +235,7 @@ impl<'a> Context<'a> {
     }
 }
 
-/// The output of a layer with a hardsigmoid after it, `x / 6 + 1 / 2`, as ExecuTorch fuses it.
+/// The output of a layer with a fused hardsigmoid, `x / 6 + 1 / 2`, as ExecuTorch fuses it.
 fn hardsigmoid(affine: Affine) -> Output {
     let (min, max) = affine.range;
     let half = (1.0 / (2.0 * affine.scale)).round_ties_even();
@@ -243,13 +243,13 @@ fn hardsigmoid(affine: Affine) -> Output {
     Output { affine: Affine { scale: affine.scale * 6.0, zero_point, ..affine }, bounds: (min, max) }
 }
 
-/// Two sizes for rows and columns.
+/// The sizes at an argument, for rows and columns.
 fn pair(call: &Call<'_>, name: &str) -> Result<[i64; 2], String> {
     let sizes = call.sizes(name, 2).ok_or_else(|| format!("`{name}` is not known"))?;
     Ok([i64::from(sizes[0]), i64::from(sizes[1])])
 }
 
-/// An optional argument that must have its default.
+/// Fails unless an optional argument is absent.
 fn check_absent(call: &Call<'_>, name: &str) -> Result<(), String> {
     match call.arg(name) {
         None | Some(Arg::None) => Ok(()),

@@ -1,10 +1,10 @@
-//! Operators that move elements, whose results have the scale of their inputs.
+//! Operators that move elements. Their results have the scale of their inputs.
 
 use rushlight_graph::{Call, NodeId, ValueId};
 
 use super::{Context, Operand, Output, Selected, Step};
 
-/// Elements around a tensor of at most four dimensions.
+/// Padding of a tensor with at most four dimensions.
 #[derive(Debug)]
 pub(crate) struct Pad {
     pub input: Operand,
@@ -21,15 +21,15 @@ pub(crate) struct Transpose {
     pub dims: Vec<i64>,
 }
 
-/// Another operator, which moves integers as it moves numbers.
+/// One of the operators [`MOVES`](crate::operators::MOVES).
 #[derive(Debug)]
 pub(crate) struct Move {
     pub node: NodeId,
-    /// The operands, by the numbers that they stand for.
+    /// The int8 operands, with the dequantized values that they replace.
     pub operands: Vec<(ValueId, Operand)>,
 }
 
-/// Fails unless operands have the scale of the result, and the result may be all of int8.
+/// Fails unless operands have the scale of the result, and the same range.
 fn check(operands: &[Operand], output: &Output) -> Result<(), String> {
     let is_alike = |operand: &Operand| operand.affine.is_alike(&output.affine) && operand.affine.range == output.bounds;
     if operands.iter().all(is_alike) {
@@ -45,7 +45,7 @@ pub(super) fn pad(cx: &Context<'_>, call: &Call<'_>, output: Output) -> Result<S
     let rank = cx.sizes(input.value)?.len();
     let amounts = call.ints("pad").ok_or("`pad` is not known")?;
     if !(1..=4).contains(&rank) || amounts.iter().any(|amount| *amount < 0) || amounts.len() > 2 * rank {
-        return Err("padding has at most four dimensions and no negative amounts".to_owned());
+        return Err("it pads more than four dimensions, or by negative amounts".to_owned());
     }
     let (mut before, mut after) = ([0; 4], [0; 4]);
     for (at, [first, last]) in amounts.as_chunks().0.iter().enumerate() {

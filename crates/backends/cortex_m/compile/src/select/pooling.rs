@@ -40,14 +40,14 @@ fn check_alike(input: &Operand, output: &Output) -> Result<(), String> {
 }
 
 fn image(cx: &Context<'_>, value: ValueId) -> Result<[i64; 4], String> {
-    cx.sizes(value)?.try_into().map_err(|_| "its input is no image".to_owned())
+    cx.sizes(value)?.try_into().map_err(|_| "its input does not have four dimensions".to_owned())
 }
 
 pub(super) fn average(cx: &Context<'_>, call: &Call<'_>, output: Output) -> Result<Selected, String> {
     let input = cx.operand(call, "self")?;
     check_alike(&input, &output)?;
     if output.bounds != (-128, 127) {
-        return Err("averages give all of int8".to_owned());
+        return Err("its results have a smaller range than int8".to_owned());
     }
     let input_sizes = image(cx, input.value)?;
     let [_, _, height, width] = input_sizes;
@@ -58,7 +58,7 @@ pub(super) fn average(cx: &Context<'_>, call: &Call<'_>, output: Output) -> Resu
             dims.iter_mut().for_each(|dim| *dim = dim.rem_euclid(4));
             dims.sort_unstable();
             if dims != [2, 3] {
-                return Err("means are computed over height and width".to_owned());
+                return Err("it is not a mean over height and width".to_owned());
             }
             (whole, false)
         }
@@ -77,7 +77,7 @@ pub(super) fn average(cx: &Context<'_>, call: &Call<'_>, output: Output) -> Resu
         }
     };
     if counts_padding && window.is_rounded_up && window.padding != [0, 0] {
-        return Err("averages that count padding round sizes down".to_owned());
+        return Err("it counts padding and has `ceil_mode`".to_owned());
     }
     Ok(Selected::new([input.node], Step::Average(Average { input, input_sizes, window, counts_padding })))
 }
@@ -88,7 +88,7 @@ pub(super) fn maximum(cx: &Context<'_>, call: &Call<'_>, output: Output) -> Resu
     image(cx, input.value)?;
     let window = window(call)?;
     if window.is_rounded_up || pair(call, "dilation")? != [1, 1] {
-        return Err("max pooling has no dilation, and rounds sizes down".to_owned());
+        return Err("it has dilation or `ceil_mode`".to_owned());
     }
     Ok(Selected::new([input.node], Step::Maximum(Maximum { input, window, output })))
 }

@@ -20,12 +20,12 @@ pub(crate) struct Weight {
 }
 
 impl Weight {
-    /// The weights at the argument `weight`, whose channels are those of the dimension `axis`.
+    /// Reads the argument `weight`. Its output channels are the dimension `axis`.
     ///
     /// # Errors
     /// The reason if they are not constant int8 with zero points of 0.
     pub fn of(cx: &Context<'_>, call: &Call<'_>, axis: i64) -> Result<Self, String> {
-        let wrong = || "the weights are not constant int8 with a scale for all or for each output channel".to_owned();
+        let wrong = || "its weight is not constant int8 with one scale, or one per output channel".to_owned();
         let node = call.optional("weight").and_then(|value| cx.producer(value)).ok_or_else(wrong)?;
         let dequantize = Call::new(cx.graph, node);
         let integers =
@@ -44,7 +44,7 @@ impl Weight {
             return Err(wrong());
         };
         if zero_points.iter().any(|zero_point| *zero_point != 0.0) {
-            return Err("the weights have zero points other than 0".to_owned());
+            return Err("its weight has zero points other than 0".to_owned());
         }
         Ok(Self { node, integers: integers.clone(), scales })
     }
@@ -60,11 +60,11 @@ impl Weight {
     }
 }
 
-/// The bias of a layer in the units of its sums, with the node that dequantizes it; `None` if the layer has no bias. `unit` has the
-/// scale of each channel's sums.
+/// The bias of a layer in the scale of its accumulators, with the node that dequantizes it. `None` if the layer has no bias.
+/// `unit` returns the accumulator's scale for a channel.
 ///
 /// # Errors
-/// The reason if the bias is no constant, or does not fit.
+/// The reason if the bias is not constant, or does not fit 32 bits.
 pub(super) fn bias(
     cx: &Context<'_>,
     call: &Call<'_>,
@@ -72,7 +72,7 @@ pub(super) fn bias(
     unit: impl Fn(usize) -> Option<f64>,
 ) -> Result<Option<(Vec<i32>, Option<NodeId>)>, String> {
     let Some(value) = call.optional("bias") else { return Ok(None) };
-    let wrong = || "the bias is no constant of a number for each output channel".to_owned();
+    let wrong = || "its bias is not a constant with a number per output channel".to_owned();
     let node = cx.producer(value);
     let (numbers, scales): (Vec<f64>, Vec<f64>) = match node {
         Some(node) => dequantized_bias(cx, &Call::new(cx.graph, node)).ok_or_else(wrong)?,
@@ -84,16 +84,16 @@ pub(super) fn bias(
     let integer = |(channel, number): (usize, &f64)| {
         let scale = scales.get(channel).or(scales.first()).copied()?;
         let unit = unit(channel)?;
-        // A scale that was computed in f32 differs from the product of doubles in the last bits.
+        // A scale that was computed in f32 differs from the product of two f64 in the last bits.
         let is_unit = node.is_some() && (scale / unit - 1.0).abs() < 1e-5;
         let integer = if is_unit { *number } else { (number * scale / unit).round_ties_even() };
         (integer.abs() <= f64::from(i32::MAX)).then_some(integer as i32)
     };
     let integers: Option<Vec<i32>> = numbers.iter().enumerate().map(integer).collect();
-    integers.map(|integers| Some((integers, node))).ok_or_else(|| "the bias does not fit 32 bits".to_owned())
+    integers.map(|integers| Some((integers, node))).ok_or_else(|| "its bias does not fit 32 bits".to_owned())
 }
 
-/// The integers, less their zero points, and the scales of a constant that a node dequantizes.
+/// The integers minus their zero points, and the scales, of a constant that a node dequantizes.
 fn dequantized_bias(cx: &Context<'_>, call: &Call<'_>) -> Option<(Vec<f64>, Vec<f64>)> {
     let mut integers = numbers(&constant(cx, call, "input")?)?;
     if is_per_tensor_dequantize(call.name()) {
