@@ -22,8 +22,8 @@ Examples:
   rushlight compare model.pt2 model.pte -i x.npy --worst 20
   rushlight compare model.pt2 quantized.pte --fail-below 20    for scripts
 
-Without inputs, compare uses the example inputs in the .pt2 file. It generates inputs if the file has none, if one is
-constant, as torch.zeros is, or with --fill, --seed or --shape.
+Without inputs, compare uses the example inputs in the .pt2 file. It generates inputs if the file has none, or if one is
+constant, as torch.zeros is. --fill, --seed and --shape also generate inputs.
 
 Exit code 7 says that results diverge: a result differs by more than the tolerance, or, with --fail-below, has a lower
 signal-to-noise. What is quantized or rounded to 16 bits differs by more than the default tolerance: use --fail-below.")]
@@ -100,7 +100,7 @@ impl Compare {
             }
         };
         let help = if self.fail_below.is_some() && self.inputs.is_empty() {
-            "\n  help      no typical inputs are given, and quantized models differ more on others: give some (`-i`)"
+            "\n  help      quantized models differ more on inputs that are not typical: give typical inputs (`-i`)"
         } else {
             ""
         };

@@ -47,7 +47,7 @@ pub enum FillKind {
     Zeros,
 }
 
-/// Names the values that fill inputs.
+/// The name of the values that fill inputs.
 fn named(fill: Fill) -> String {
     match fill {
         Fill::Random(seed) => format!("random numbers, of the seed {seed}"),
@@ -85,7 +85,8 @@ impl Inputs {
         self.inputs.is_empty()
     }
 
-    /// The values of a method's inputs. Without any option they are those of `example`, which gets their number.
+    /// The values of a method's inputs. Without any option, these are the result of `example` for the number of inputs, if it
+    /// has one.
     pub fn values_or(
         &self,
         meta: &MethodMeta,

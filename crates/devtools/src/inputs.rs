@@ -1,4 +1,4 @@
-//! Inputs of a method: generated from its metadata, or those of its export.
+//! Inputs of a method: generated from its metadata, or the example inputs of its export.
 
 use rushlight::runtime::Bool8;
 use rushlight::{Error, ScalarType, Tensor, TensorInfo, Value, ValueInfo};
@@ -17,7 +17,7 @@ pub enum Fill {
 }
 
 /// Returns the example inputs of a `.pt2` file for a method with `count` inputs. `None` if the file has none, or if all
-/// elements of a float tensor are equal: such an input, as `torch.zeros` makes it, hides differences.
+/// elements of a float tensor are equal. Such an input (`torch.zeros`) hides differences.
 pub fn example(exported: &Bytes, count: usize) -> Option<Vec<Value>> {
     let values = rushlight::example_inputs(exported)?;
     let is_varied = |value: &Value| match value {

@@ -270,8 +270,7 @@ fn parse_default(text: &str, kind: &Kind) -> Option<Default> {
     })
 }
 
-/// The operators that a compilation knows: PyTorch's, and those that the user added. All compilations of a process share
-/// PyTorch's.
+/// The operators that a compilation knows: PyTorch's operators, which all compilations of a process share, and added ones.
 #[derive(Default)]
 pub struct Schemas {
     added: RwLock<HashMap<String, Arc<Schema>>>,
@@ -351,14 +350,14 @@ impl fmt::Debug for Schemas {
     }
 }
 
-/// A line of a table, and its schema once it was asked for.
+/// A line of a table, and its schema, which is parsed at the first request.
 struct Line {
     name: &'static str,
     text: &'static str,
     schema: OnceLock<Option<Arc<Schema>>>,
 }
 
-/// The operator of a table. Its line is parsed at the first call.
+/// Finds an operator in the tables. Its line is parsed at the first request.
 fn built_in(name: &str) -> Option<Arc<Schema>> {
     static LINES: OnceLock<Vec<Line>> = OnceLock::new();
     let lines = once(&LINES, || {

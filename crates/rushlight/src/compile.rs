@@ -340,8 +340,9 @@ impl CompiledProgram {
         &self.compiled
     }
 
-    /// Returns the operators that have no kernel in Rushlight, each once, with its calls in all methods. These are custom
-    /// operators. The methods that call them load only where [`ModuleBuilder::ops`](crate::ModuleBuilder::ops) has them.
+    /// Returns the operators without a kernel in Rushlight, each once, with the count of its calls in all methods. These are
+    /// custom operators. A method that calls one loads only with a kernel from
+    /// [`ModuleBuilder::ops`](crate::ModuleBuilder::ops).
     pub fn missing_operators(&self) -> Vec<MissingOperator> {
         let registry = Registry::new(kernels::ALL);
         let mut missing: Vec<MissingOperator> = Vec::new();

@@ -46,7 +46,7 @@ pub struct MissingOperator {
 }
 
 impl MissingOperator {
-    /// Returns the warning about a compiled program that calls the operator. `register` is the instruction for the user.
+    /// Returns the warning about a compiled program that calls the operator. `register` tells the user how to register a kernel.
     pub fn warning(&self, register: &str) -> String {
         let source = self.source.as_ref().map_or_else(String::new, |source| format!(", from {source}"));
         let name = &self.name;

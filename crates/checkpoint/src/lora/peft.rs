@@ -145,9 +145,7 @@ pub fn read(config: &[u8], weights: &Bytes, targets: &Targets, scale: f32) -> Re
             let known = targets.kinds.iter().filter_map(|kind| kind.modules.first());
             Err(Error::unsupported(format!("the program has no layer `{module}` that adapters change"))
                 .expected(known.cloned().collect::<Vec<_>>().join(", ") + ", and those of other layers")
-                .help(
-                    "use an adapter of this model; if it is one, merge it into the model with PEFT, and compile that",
-                ))
+                .help("use an adapter of this model, or merge the adapter into its model with PEFT, and compile the result"))
         }
     }
 }

@@ -21,12 +21,12 @@ Examples:
   rushlight llm chat llama.pte
   rushlight llm chat qwen3-0.6b-q8_0.gguf --ctx 4096             compiled once
   rushlight llm chat llama.pte --system \"Answer in one sentence.\"
-  rushlight llm chat llama.pte --load talk.json --save talk.json    goes on with a conversation
+  rushlight llm chat llama.pte --load talk.json --save talk.json    continues a conversation
   echo \"What is a quark?\" | rushlight llm chat llama.pte
 
-In a terminal, Ctrl-C stops an answer, Ctrl-D ends the program, and a line that ends with a backslash goes on. Lines that begin
-with a slash are commands: /reset clears the conversation, /regenerate answers the last message again, /save FILE writes the
-messages as JSON, /load FILE goes on with such messages, /exit ends the program.")]
+In a terminal, Ctrl-C stops an answer, Ctrl-D ends the program, and a line that ends with a backslash continues. Lines
+that begin with a slash are commands: /reset clears the conversation, /regenerate answers the last message again, /save FILE
+writes the messages as JSON, /load FILE continues such messages, /help lists the commands, /exit ends the program.")]
 pub struct Chat {
     /// The system prompt
     #[arg(long, value_name = "TEXT")]

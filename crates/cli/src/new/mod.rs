@@ -151,7 +151,8 @@ fn clone(folder: &Path) -> Result<PathBuf, Failure> {
         return Ok(path);
     }
     Err(Failure::Arguments(format!(
-        "`{}` is not a clone of Rushlight\n  expected  a folder with `crates/rushlight/Cargo.toml`\n  help      name the clone's top folder",
+        "`{}` is not a clone of Rushlight\n  expected  a folder with `crates/rushlight/Cargo.toml`\n  \
+         help      name the clone's top folder",
         folder.display()
     )))
 }

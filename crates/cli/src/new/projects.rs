@@ -202,8 +202,8 @@ impl Project {
         format!("{what} in {language}")
     }
 
-    /// The commands that install the packages, build the project, and run it on a sample. The packages for C and JavaScript
-    /// are built in `source` first.
+    /// The commands that install the packages, build the project, and run it on a sample. With a clone in `source`, the first one
+    /// builds the package for C, C++ or JavaScript.
     pub fn commands(&self, name: &str, sample: &str, source: Option<&Path>) -> Vec<String> {
         let with = if sample.is_empty() { String::new() } else { format!(" {sample}") };
         let built = |chore: &str| source.map(|source| format!("(cd {} && cargo xtask {chore})", in_shell(source)));
@@ -226,7 +226,7 @@ impl Project {
         }
     }
 
-    /// The origin of the packages, unless it is `source`.
+    /// The note about the origin of the packages; `None` with a clone in `source`.
     pub fn note(&self, source: Option<&Path>) -> Option<String> {
         let version = env!("CARGO_PKG_VERSION");
         match (source, self.language) {
@@ -241,7 +241,7 @@ impl Project {
     }
 }
 
-/// A path as a word of a shell's command.
+/// A path as one word of a shell command.
 pub fn in_shell(path: &Path) -> String {
     let path = path.display().to_string();
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-+:\\".contains(letter);

@@ -291,7 +291,7 @@ fn a_chat_forgets_its_oldest_messages() {
     assert_eq!(text(&output).lines().count(), 12);
     let notes = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(notes.contains("the model no longer sees the first 2 messages"), "{notes}");
-    // An answer without a maximum ends with the context, and says so.
+    // An answer without a maximum length ends with the context. A note reports it.
     let cut = String::from_utf8_lossy(&llm(&[chat[0], chat[1], "--ignore-eos"], "Hi\n").stderr).into_owned();
     assert!(cut.contains("ends here because the context is full"), "{cut}");
     let long = "long ".repeat(40);

@@ -64,7 +64,7 @@ fn dependencies_are_published_versions_or_a_clone() {
     }
 }
 
-/// The packages for C and JavaScript are built in the clone before the project is.
+/// The first command builds the package for C, C++ or JavaScript in the clone.
 #[test]
 fn commands_build_the_packages_of_a_clone() {
     let folder = folder("new commands");

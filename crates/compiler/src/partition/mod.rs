@@ -63,7 +63,7 @@ pub trait Backend: fmt::Debug + Send {
         Err(Error::new(ErrorKind::Backend, message).help("implement `Backend::set_option`"))
     }
 
-    /// True if methods take and give integers where inputs are only quantized and outputs only dequantized
+    /// True if inputs that are only quantized, and outputs that are only dequantized, become integers
     /// ([`IntegerInterface`](crate::passes::IntegerInterface)). One such backend in the list suffices.
     fn has_integer_interface(&self) -> bool {
         false

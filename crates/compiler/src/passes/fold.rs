@@ -46,7 +46,7 @@ const MAX_EAGER: usize = 1 << 18;
 /// Maximum depth of computed constants that depend on each other.
 const MAX_DEPTH: u32 = 16;
 /// Maximum number of operations of one constant. Each reader of a computed constant computes it again, so its
-/// operations count for each reader. Executions of a fuzzer must be short.
+/// operations count for each reader. Lower under the fuzzer, whose executions must be short.
 const MAX_WORK: u64 = if cfg!(fuzzing) { 1 << 18 } else { 1 << 33 };
 /// Allowed operations for each byte of all constants, so that large models fold as much as small ones.
 const WORK_OF_BYTE: u64 = 64;

@@ -17,8 +17,8 @@ use rushlight_graph::{
 
 use rushlight_graph::Pass;
 
-/// Folds batch normalizations into the weights and biases of the convolutions and linear layers before them. The scaled weights are
-/// computed when they are written. The normalizations are left dead.
+/// Folds batch normalizations into the weights and biases of the convolutions and linear layers before them. The scaled
+/// weights are computed when they are written. The normalizations are left dead.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FoldBatchNorms;
 
@@ -83,7 +83,7 @@ fn fold(graph: &mut Graph, constants: &mut Arena<Constant>) -> Result<(), Error>
     Ok(())
 }
 
-/// True for a convolution, and for a linear layer whose output channels are the dimension that a batch normalization has.
+/// True for a convolution, and for a linear layer with a matrix as result: there, the output channels are dimension 1.
 fn is_layer(graph: &Graph, node: NodeId, result: ValueId) -> bool {
     match graph.nodes[node].op.name() {
         aten::CONVOLUTION => true,
@@ -92,8 +92,8 @@ fn is_layer(graph: &Graph, node: NodeId, result: ValueId) -> bool {
     }
 }
 
-/// Returns the weight and bias of a layer that equals a layer and a normalization of its result. `None`
-/// unless all parameters are constants of f32.
+/// Returns the weight and bias of a layer with a normalization folded into it. `None` unless all parameters are constants of
+/// f32.
 fn folded(
     graph: &Graph,
     constants: &Arena<Constant>,

@@ -1,4 +1,4 @@
-//! Methods that take and give integers instead of floats.
+//! Makes inputs and outputs of methods integers instead of floats.
 
 use rushlight_format::ScalarType;
 use rushlight_graph::operators::dim_order_ops;
@@ -6,11 +6,11 @@ use rushlight_graph::quantization::{PerTensor, is_per_tensor_dequantize, is_per_
 use rushlight_graph::{Arg, Def, Error, Graph, Input, Literal, Model, NodeId, Pass, Type, ValueId};
 use rustc_hash::FxHashMap;
 
-/// Makes the inputs of methods that are only quantized, and the outputs that are only dequantized, integers. Their scales and zero
-/// points are constant methods, named as by ExecuTorch's `QuantizeInputs` and `QuantizeOutputs`: `forward_input0_scale`,
+/// Changes inputs that are only quantized, and outputs that are only dequantized, to integers. Their scales and zero points become
+/// constant methods with the names of ExecuTorch's `QuantizeInputs` and `QuantizeOutputs`: `forward_input0_scale`,
 /// `forward_input0_zp`, `forward_output0_scale`, `forward_output0_zp`.
 ///
-/// The nodes that quantized and dequantized are left dead. A method that updates an input keeps its types.
+/// The nodes that quantized and dequantized are left dead. The inputs and outputs of a method that updates an input stay floats.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct IntegerInterface;
 
@@ -44,7 +44,7 @@ impl Pass for IntegerInterface {
     }
 }
 
-/// Makes inputs integers. Returns their places and quantizations.
+/// Changes inputs to integers. Returns their indices and quantizations.
 fn inputs(graph: &mut Graph) -> Vec<(usize, PerTensor)> {
     let users = graph.users();
     let only = |value: ValueId| match users.get(&value).map(Vec::as_slice) {
@@ -55,7 +55,7 @@ fn inputs(graph: &mut Graph) -> Vec<(usize, PerTensor)> {
     for (index, input) in graph.inputs.clone().into_iter().enumerate() {
         let Input::Value(value) = input else { continue };
         let Some(first) = only(value) else { continue };
-        // A copy to another dim order may come first. It copies integers then.
+        // A copy to another dim order may stand before the node that quantizes. It then copies integers.
         let copy = is_order_copy(graph, first).then(|| graph.nodes[first].result()).flatten();
         let Some(quantize) = copy.map_or(Some(first), only) else { continue };
         let node = &graph.nodes[quantize];
@@ -73,7 +73,7 @@ fn inputs(graph: &mut Graph) -> Vec<(usize, PerTensor)> {
     found
 }
 
-/// Makes outputs integers. Returns their places and quantizations.
+/// Changes outputs to integers. Returns their indices and quantizations.
 fn outputs(graph: &mut Graph) -> Vec<(usize, PerTensor)> {
     let users = graph.users();
     let is_only_output = |value: ValueId| matches!(users.get(&value).map(Vec::as_slice), Some([None]));

@@ -105,7 +105,7 @@ fn floats(constant: &Constant) -> Option<Parameters<f32>> {
     Some(numbers(constant)?.into_iter().map(|number| number as f32).collect::<Vec<f32>>().into())
 }
 
-/// The elements of a small constant of numbers; `None` for other types.
+/// The elements of a small constant; `None` for other element types.
 pub fn numbers(constant: &Constant) -> Option<Vec<f64>> {
     let bytes = constant.read().ok()?;
     Some(match constant.ty.dtype {

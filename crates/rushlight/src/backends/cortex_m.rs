@@ -1,4 +1,4 @@
-//! The entry of the backend for microcontrollers in the table. Its operators run on the runtime's kernels.
+//! The table's entry for the microcontroller backend. Its operators run on the runtime's kernels.
 
 use rushlight_compiler::partition::Backend;
 use rushlight_cortex_m_compile::CortexM;
