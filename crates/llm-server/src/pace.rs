@@ -1,8 +1,9 @@
 //! The work of one turn of the model, between two tokens of an answer: which answers get a token, and how much of a prompt is read.
 //!
-//! Each key has one unit of work in a turn, or each tenant where there is one key or none: a token of one of its answers, or a part of a
-//! prompt. More work joins as far as the turn takes no longer than two tokens of the tenant whose token takes least. Models that read their weights once for all answers have room
-//! for all in each turn. Where each answer takes its own time, the answers of a tenant take turns, and those of others are not slower.
+//! A unit of work is a token of an answer, or a part of a prompt. Each key has one unit in a turn. If there is one key or none, each
+//! tenant has one. More work joins while the turn takes no longer than two of the fastest tenant's tokens. A model that reads its
+//! weights once for all answers has room for all in each turn. If each answer adds time, the answers of a tenant take turns, and the
+//! answers of others are not slower.
 
 use std::time::Duration;
 
@@ -161,13 +162,13 @@ impl Pace {
 
     /// As [`work`](Self::work), if several tenants have some.
     fn shared(&mut self, ready: &[Ready], reading: Option<Reading>) -> Work {
-        // Those that waited for longest first.
+        // In order of the time that they waited, the longest first.
         let mut order: Vec<usize> = (0..ready.len()).collect();
         order.sort_by_key(|index| ready.get(*index).map(|answer| answer.latest));
         let mut keys = ready.iter().map(|answer| answer.tenant.key).chain(reading.map(|reading| reading.tenant.key));
         let first = keys.next();
         let has_keys = keys.any(|key| Some(key) != first);
-        // Clients of a key are one beside another key.
+        // With several keys, all clients of a key are one tenant.
         let unit = |tenant: Tenant| if has_keys { Tenant { client: Client::default(), ..tenant } } else { tenant };
         let mut units: Vec<Tenant> = Vec::new();
         let mut work = Work::default();
@@ -274,7 +275,7 @@ mod tests {
         run_of(machine, &tenants, has_prompt.then(|| tenant(1)), turns)
     }
 
-    /// Each tenant has an answer, and `prompt` a prompt.
+    /// Each of `tenants` has an answer, and the tenant `prompt` has a prompt.
     fn run_of(machine: Machine, tenants: &[Tenant], prompt: Option<Tenant>, turns: u64) -> Run {
         let mut pace = Pace::default();
         let has_prompt = prompt.is_some();
@@ -336,7 +337,7 @@ mod tests {
         }
     }
 
-    /// However many clients another key has, a token waits for one unit of theirs.
+    /// A token waits for one unit of another key, for any number of its clients.
     #[test]
     fn a_token_waits_for_one_unit_of_another_key() {
         for machine in MACHINES {

@@ -249,7 +249,7 @@ impl Permit {
     }
 }
 
-/// Lets the threads that compute answers go first, where a system has priorities of threads.
+/// Lowers the priority of this thread below the threads that compute answers, if the system has priorities of threads.
 pub(crate) fn yield_to_answers() {
     thread_local! {
         static IS_DONE: Cell<bool> = const { Cell::new(false) };

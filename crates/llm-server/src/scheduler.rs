@@ -79,7 +79,7 @@ struct Answer {
     turns: usize,
     /// The turn of the model in which it had its last token, or a part of its prompt was read.
     latest: u64,
-    /// Its constraint, while another thread prepares it.
+    /// Receives the constraint while another thread prepares it.
     prepared: Option<mpsc::Receiver<Constraint>>,
 }
 
@@ -452,8 +452,8 @@ impl Scheduler {
         }
     }
 
-    /// Empties the session that was idle for longest, of those with this adapter. A new session would take longer than many tokens, as the
-    /// memory of its caches is new to the process.
+    /// Empties the session with this adapter that was idle for longest. A new session would take longer than many tokens, because its
+    /// caches are new memory.
     fn recycled(&mut self, adapter: Option<&Adapter>) -> Result<Option<Session>> {
         let Some(index) = self.idle.iter().position(|(_, session)| has_adapter(session, adapter)) else {
             return Ok(None);
@@ -540,7 +540,7 @@ impl Scheduler {
             permit.send(Event::Failed(Refusal::timeout()));
             return Turn::Over;
         }
-        // Without its constraint an answer would be free.
+        // An answer without its constraint would ignore the grammar.
         let Some(len) = len.filter(|_| answer.prepared.is_none()) else {
             return match answer.take_back() {
                 Ok(true) => Turn::GoesOn,
@@ -667,7 +667,7 @@ impl Scheduler {
     }
 }
 
-/// True if the session has this adapter, or none if this is none.
+/// True if the session has this adapter. `None` stands for a session without one.
 fn has_adapter(session: &Session, adapter: Option<&Adapter>) -> bool {
     match (session.adapter(), adapter) {
         (Some(own), Some(adapter)) => own.is_same(adapter),
@@ -697,7 +697,7 @@ impl Answer {
         Running { tenant: self.job.tenant, loss: may_pause.then(|| self.session.position()) }
     }
 
-    /// Takes its constraint back from the thread that prepares it. Returns false while that goes on.
+    /// Takes the constraint back from the thread that prepares it. Returns false while the thread works.
     fn take_back(&mut self) -> std::result::Result<bool, Refusal> {
         let (Phase::Decode { generator, .. }, Some(prepared)) = (&mut self.phase, &self.prepared) else {
             return Ok(true);
@@ -705,7 +705,7 @@ impl Answer {
         match prepared.try_recv() {
             Ok(constraint) => generator.constrain(constraint),
             Err(mpsc::TryRecvError::Empty) => return Ok(false),
-            // There was no thread, or it ended before its time.
+            // The thread did not start, or panicked.
             Err(mpsc::TryRecvError::Disconnected) => return Err(defect()),
         }
         self.prepared = None;
@@ -718,7 +718,8 @@ impl Answer {
     }
 }
 
-/// The phase of an answer from where the session is, and its constraint. Each choice has a seed of its own.
+/// Starts an answer at the session's position. Returns its phase, and its constraint if a thread prepares it. Each choice has its own
+/// seed.
 fn begin(
     model: &mut Model,
     session: &mut Session,
@@ -736,7 +737,7 @@ fn begin(
     Ok((Phase::Decode { choice, generator: Box::new(generator) }, prepared))
 }
 
-/// Prepares an answer's constraint in a thread of its own, beside the model's, if that takes long or its time is not known yet.
+/// Prepares an answer's constraint in another thread while the model computes, if that takes long or its time is not known yet.
 fn prepare(generator: &mut Generator) -> Option<mpsc::Receiver<Constraint>> {
     /// Time that is longer than a thread takes to start.
     const LONG: Duration = Duration::from_micros(500);
@@ -749,10 +750,10 @@ fn prepare(generator: &mut Generator) -> Option<mpsc::Receiver<Constraint>> {
     let work = move || {
         yield_to_answers();
         constraint.prepare();
-        // Nobody waits for it if the client has left.
+        // Nobody receives it if the client has left.
         let _ = sender.send(constraint);
     };
-    // Without a thread nothing is sent, which ends the answer.
+    // If the thread does not start, the sender is dropped, which ends the answer.
     drop(std::thread::Builder::new().name("rushlight-grammar".to_owned()).spawn(work));
     Some(prepared)
 }

@@ -178,7 +178,7 @@ impl Error {
                 Parts::new("the context is full")
                     .expected(format!("at most {left} more tokens, {position} of {capacity} positions are taken"))
                     .got(tokens)
-                    // An empty session has no room for more tokens than the context.
+                    // Even an empty session has no room for more tokens than the context.
                     .help(if tokens > capacity {
                         "shorten the text, load the program with a larger context (`--ctx`, `max_context_len=` in Python), or \
                          compile it with a larger --max-context-len"
@@ -215,8 +215,8 @@ impl Error {
             Self::Draft(problem) => Parts::new(format!("the draft: {problem}")),
             Self::NoSession => Parts::new("the bytes are no saved session"),
             Self::OtherProgram => {
-                Parts::new("the session was saved with another program: its cache is of other weights")
-                    .help("restore it with the file that it was saved with, or start a new one")
+                Parts::new("the session was saved with another program: its cache belongs to other weights")
+                    .help("restore it with the file that it was saved with, or start a new session")
             }
             Self::OtherAdapter => {
                 Parts::new("the session was saved with another LoRA adapter, or without one: restore it with the same")

@@ -387,8 +387,8 @@ impl Generator {
         self.constraint = Some(constraint);
     }
 
-    /// Takes the constraint of an answer that continues, so that another thread can [prepare](Constraint::prepare) it. Give it back to
-    /// [`constrain`](Self::constrain) before the next step: an answer without its constraint is free.
+    /// Takes the constraint of an unfinished answer, so that another thread can [prepare](Constraint::prepare) it. Give it back with
+    /// [`constrain`](Self::constrain) before the next step: an answer without its constraint ignores the grammar.
     #[cfg(feature = "grammar")]
     pub fn take_constraint(&mut self) -> Option<Constraint> {
         if self.is_finished { None } else { self.constraint.take() }

@@ -49,9 +49,9 @@ pub struct GrammarCompiler(Arc<ParserFactory>);
 /// The state of an answer in its grammar. A clone is the state of another answer.
 pub struct Constraint {
     matcher: Matcher,
-    /// The tokens that may come next, or why there are none, where [`prepare`](Self::prepare) has found them.
+    /// The result of [`prepare`](Self::prepare): the tokens that may come next, or the reason that there are none.
     next: Option<std::result::Result<SimpleVob, String>>,
-    /// The time in which they were found last.
+    /// Time of the last preparation.
     took: Option<Duration>,
 }
 
@@ -190,8 +190,8 @@ impl Constraint {
         Self { matcher, next: None, took: None }
     }
 
-    /// Finds the tokens that may come next, so that [`mask`](Self::mask) takes no time. Hard grammars take tens of milliseconds: another thread
-    /// can do that while the model computes.
+    /// Finds the tokens that may come next, so that [`mask`](Self::mask) takes no time. With a hard grammar, that takes long enough to
+    /// do it in another thread while the model computes.
     pub fn prepare(&mut self) {
         if self.next.is_none() {
             let start = Instant::now();
@@ -204,7 +204,7 @@ impl Constraint {
         }
     }
 
-    /// The time in which the tokens that may come next were found last. `None` before the first time.
+    /// Time of the last preparation; `None` before the first one.
     pub fn preparation(&self) -> Option<Duration> {
         self.took
     }

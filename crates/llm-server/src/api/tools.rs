@@ -58,7 +58,7 @@ pub fn tools(tools: &[Value], choice: Option<&Value>) -> Result<(Value, Option<G
     if calls.is_empty() {
         let known: Vec<String> = tools.iter().filter_map(name).collect();
         let expected = if known.is_empty() { "at least one of `tools`".to_owned() } else { known.join(", ") };
-        return Err(Refusal::of("tool_choice", format!("no function of `tools` is meant, expected {expected}")));
+        return Err(Refusal::of("tool_choice", format!("there is no such function in `tools`, expected {expected}")));
     }
     Ok((tools.into(), Some(Grammar::JsonSchema(json!({ "anyOf": calls })))))
 }

@@ -399,8 +399,8 @@ impl Session {
         Ok(())
     }
 
-    /// Removes all tokens. Caches that only read what was written after this keep their contents: zeros of tens of megabytes take longer
-    /// than many tokens.
+    /// Removes all tokens. A cache that can rewind keeps its contents, which are overwritten before they are read: to clear a large cache
+    /// takes longer than many tokens.
     fn restart(&mut self, model: &mut Model) -> Result<()> {
         let goes_back = match &mut self.state {
             State::Own(session) => !self.is_poisoned && session.rewind(0).is_ok(),

@@ -118,7 +118,7 @@ fn answer(
     None
 }
 
-/// The logits that a copy of the constraint allows, which another thread prepared.
+/// The logits that a copy of the constraint allows. Another thread prepares the copy.
 fn masked_elsewhere(constraint: &Constraint, logits: &[f32]) -> Vec<f32> {
     let mut copy = constraint.clone();
     let prepare = move || {

@@ -113,7 +113,7 @@ fn a_compiled_program_names_the_operators_without_a_kernel() {
     let corpus = folder().join("../corpus/pt2");
     let missing = |name: &str| {
         let compiled = Compiler::new().method("forward", corpus.join(name)).compile().expect("it compiles");
-        // The compiler and the loader have to agree.
+        // The compiler and the loader must agree.
         let program = compiled.to_bytes().expect("a program");
         let mut module = Module::builder().lower("off").load_bytes(&program).expect("the file is sound");
         let names = |missing: &[rushlight::MissingOperator]| -> Vec<String> {

@@ -1,11 +1,11 @@
-//! Quantized exports, compiled for microcontrollers, against ExecuTorch's own compilation of the same exports: the same bits.
+//! Compiles quantized exports for microcontrollers. The programs have the bits of ExecuTorch's own compilation of the same exports.
 
 use std::path::{Path, PathBuf};
 
 use rushlight::{BackendSpec, Compiler, Lower, Module};
 use rushlight_testing::recorded::Recording;
 
-/// The archives of `tests/corpus/1.5.1-cortex-m`, and the cores for which ExecuTorch compiled each.
+/// The archives of `tests/corpus/1.5.1-cortex-m`, with the cores that ExecuTorch compiled each for.
 const EXPORTS: [(&str, &[&str]); 5] = [
     ("dense", &["m4", "m55"]),
     ("cnn", &["m4", "m55"]),
@@ -18,7 +18,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/corpus/1.5.1-cortex-m")
 }
 
-/// Compiles an archive for a core and a runtime.
+/// Compiles an archive for a core and a runtime. Returns the program, and the operators that no backend claims.
 fn compile(name: &str, core: &str, runtime: &str) -> (Vec<u8>, Vec<String>) {
     let backend =
         BackendSpec::new("cortex-m").unwrap().option("cpu", core).unwrap().option("runtime", runtime).unwrap();
@@ -48,7 +48,7 @@ fn outputs_are_those_of_executorchs_compilation() {
 fn every_node_of_a_quantized_model_is_claimed() {
     for (name, _) in EXPORTS {
         let (_, portable) = compile(name, "m4", "rushlight");
-        // The example adds 1 to a product without a scale of its own.
+        // The example adds 1 to a product that has no scale.
         let expected: &[&str] = if name == "elementwise" { &["aten::add.Tensor"] } else { &[] };
         assert_eq!(portable, expected, "{name}");
     }

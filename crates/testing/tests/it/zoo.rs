@@ -175,7 +175,9 @@ fn quantized(recording: &Recording, scheme: Scheme) -> Result<Cell, Failure> {
     let pytorch = &pytorch[scheme.name];
     let snr = match recording.signal_to_noise(&mut module) {
         Err(_) if has_other_sizes(pytorch) => {
-            return Ok(Cell::Refused("the sizes of its results depend on the rounded weights, as in PyTorch's flow".to_owned()));
+            return Ok(Cell::Refused(
+                "the sizes of its results depend on the rounded weights, as in PyTorch's flow".to_owned(),
+            ));
         }
         snr => snr?,
     };
@@ -194,7 +196,7 @@ fn quantized(recording: &Recording, scheme: Scheme) -> Result<Cell, Failure> {
     }
 }
 
-/// True if the results of PyTorch's flow could not be compared with those of floats either, as their sizes differ.
+/// True if the results of PyTorch's flow have other sizes than those of the float model, too.
 fn has_other_sizes(pytorch: &Json) -> bool {
     pytorch["error"].as_str().is_some_and(|error| error.contains("must match the size of tensor"))
 }
