@@ -1,8 +1,10 @@
 //! Runs a keyword-spotting network in int8: no floats, one static arena, no allocator.
 //!
-//! The network is MLPerf Tiny's DS-CNN with random weights, which ExecuTorch's `CortexMQuantizer` quantized. The program is made by
-//! `rushlight compile keywords/keywords.pt2 --backend cortex-m:io=int8`. The scores of one recording must equal those of
-//! ExecuTorch's compilation of the same export (`tests/corpus/1.5.1-cortex-m/keywords_m4.pte`); the exit status is 0 if they do. Prints memory and the ticks of the system timer, which the emulator derives
+//! The network is MLPerf Tiny's DS-CNN with random weights, which ExecuTorch's `CortexMQuantizer` quantized.
+//! `rushlight compile keywords/keywords.pt2 --backend cortex-m:io=int8` compiles the program.
+//!
+//! The exit status is 0 if the scores of one recording equal those of ExecuTorch's compilation of the same export
+//! (`tests/corpus/1.5.1-cortex-m/keywords_m4.pte`). Prints memory and the ticks of the system timer. The emulator derives the ticks
 //! from executed instructions: 40 each.
 #![no_std]
 #![no_main]
