@@ -2,9 +2,9 @@
 
     python benches/concurrency.py MODEL [MODEL.onnx]          MODEL is a .pt2 or a .pte file
 
-Each call computes with one thread; the threads are the caller's. `one module` is one module, whose calls take turns. `instances` are as
-many instances of it as there are threads. `ONNX Runtime` is one session. The sides take turns in each round, and the result of a side is
-its fastest round. Prints a table, and in the last line a JSON list of {"threads", "side", "calls_per_s"}.
+Each call computes with one thread, which is the caller's. `one module` is one module, whose calls take turns. `instances` is one instance
+of it per thread. `ONNX Runtime` is one session. The sides take turns in each round, and the result of a side is its fastest round. Prints a
+table, and in the last line a JSON list of {"threads", "side", "calls_per_s"}.
 """
 
 import argparse

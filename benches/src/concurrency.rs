@@ -14,15 +14,15 @@ const MODELS: &[&str] = &["mobilenet_v3_small", "resnet50"];
 
 const SIDES: [&str; 3] = ["one module", "instances", "ONNX Runtime"];
 
-/// Measures with an interpreter that has ONNX Runtime, and Rushlight's package in `PYTHONPATH`; the section of the document.
+/// Returns the section of the document. The interpreter must have ONNX Runtime, and Rushlight's package in `PYTHONPATH`.
 pub fn run(models: &Path, python: &Path) -> Result<String> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("concurrency.py");
     let mut text = conditions("cargo xtask bench concurrency");
     text.push_str(
         "\n\nCalls per second from Python, from 1, 2 and 4 threads at the same time. Each call computes with one thread. \
-         *One module*: its calls take turns. *Instances*: as many instances of the module as threads, which share the weights. \
-         *ONNX Runtime*: one session. The sides take turns of two seconds, and each counts with its fastest of five. *Ratio* is \
-         the rate of the instances over that of ONNX Runtime.\n\n\
+         *One module*: its calls take turns. *Instances*: one instance of the module per thread; they share the weights. \
+         *ONNX Runtime*: one session. The sides take turns of two seconds, and the result of a side is its fastest of five. \
+         *Ratio* is the rate of the instances divided by that of ONNX Runtime.\n\n\
          | model | threads | one module | instances | ONNX Runtime | ratio |\n|---|--:|--:|--:|--:|--:|\n",
     );
     for model in MODELS {

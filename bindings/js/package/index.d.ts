@@ -131,8 +131,8 @@ export interface RunOptions {
    */
   transfer?: boolean;
   /**
-   * Ends the call with an error. The native library ends a running call before its next step: states keep what it has written. WebAssembly
-   * finishes the call, states included, and its result is dropped.
+   * Ends the call with an error. The native library ends a running call before its next step; states keep the values that it has
+   * written. WebAssembly finishes the call and its updates of states, and drops its result.
    */
   signal?: AbortSignal;
 }

@@ -212,7 +212,7 @@ test('a signal ends a running call and a waiting one', async () => {
     for (const error of await Promise.all(waiting)) {
       assert.match(error.message, /was aborted/);
     }
-    // Calls take turns: this one would wait for those before it.
+    // Calls take turns: this one would wait for the calls before it.
     assert.deepEqual((await module.forward(count(5n))).data, BigInt64Array.of(5n));
   }
   module.dispose();

@@ -1,4 +1,4 @@
-//! Ends of calls before their last step: by the signal of a call, or by the end of its module.
+//! Ends a call before its last step: by the signal of the call, or by the end of its module.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use rushlight::{Progress, ProgressListener};
 use rushlight_bindings_common::Flag;
 use rushlight_js_plain::Timer;
 
-/// Ends the calls that it is given to. JavaScript makes one for each call with an `AbortSignal`.
+/// Ends the calls that have it. JavaScript makes one for each call with an `AbortSignal`.
 #[napi]
 #[derive(Debug, Default)]
 pub struct Interrupt(Flag);
@@ -20,7 +20,7 @@ impl Interrupt {
         Self::default()
     }
 
-    /// Ends running calls before their next step, and others before the first one.
+    /// Ends a running call before its next step, and a waiting call before its first step.
     #[napi(catch_unwind)]
     pub fn set(&self) {
         self.0.set(true);
@@ -33,7 +33,7 @@ impl Interrupt {
     }
 }
 
-/// Progress of a compilation, which the flag ends.
+/// The progress of a compilation that the flag ends.
 pub fn progress(interrupt: Option<Flag>) -> Progress {
     struct Listener(Flag);
 
@@ -48,7 +48,7 @@ pub fn progress(interrupt: Option<Flag>) -> Progress {
     interrupt.map_or_else(Progress::default, |flag| Progress::new(Arc::new(Listener(flag))))
 }
 
-/// The flags that end a call, and the timer that it may have. As a tracer, it interrupts the call.
+/// The tracer of a call. It interrupts the call when a flag is set, and passes events on to a timer, if there is one.
 #[derive(Debug)]
 pub struct Watch<'t> {
     /// Set after the end of the module.

@@ -18,9 +18,9 @@ use crate::watched;
 
 type Dicts<'py> = Vec<Bound<'py, PyDict>>;
 
-/// Runs both on the same inputs: those that are given, those of the export, or generated ones, always with a seed. Returns a dictionary for each result that both
-/// have, in the order of computation, then one for each output. Also returns the number of results that only the
-/// reference has.
+/// Runs both on the same inputs: the given inputs, the example inputs of the export, or generated inputs. With a seed and no given
+/// inputs, they are generated. Returns a dictionary for each result that both have, in the order of computation, then one for each
+/// output. Also returns the names of the results that only the reference has.
 #[guarded]
 #[pyfunction]
 #[pyo3(signature = (reference, candidate, method, inputs, seed, report))]

@@ -39,7 +39,7 @@ pub fn map<T>(py: Python<'_>, result: Result<T, rushlight::Error>) -> PyResult<T
     result.map_err(|error| to_python(py, &error))
 }
 
-/// The instruction for an operator that a program lacks.
+/// The call that registers a kernel for an operator without one.
 pub fn register(operator: &MissingOperator) -> String {
     format!("rushlight.register_op({:?}, function)", functional_name(&operator.name))
 }

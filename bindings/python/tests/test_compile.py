@@ -354,7 +354,7 @@ def test_contexts_and_numbers_of_pytorch_compile(backend):
     for model, args in models:
         model.eval().requires_grad_(False)
         close(rushlight.compile(torch.export.export(model, args), backend=backend)(*args), model(*args))
-    # `torch.vmap` needs one step more, which its error names.
+    # `torch.vmap` needs one more step. The error names it.
     exported = torch.export.export(Mapped(), (x,))
     with pytest.raises(rushlight.Error, match=r"run_decompositions\(\{\}\)"):
         rushlight.compile(exported, backend=backend)

@@ -1,4 +1,4 @@
-"""The functions of ExecuTorch's C++ interface that Rushlight's headers have, counted in the headers of both."""
+"""Counts the functions of ExecuTorch's C++ interface that Rushlight's headers have, in both sets of headers."""
 
 import importlib.metadata
 import os
@@ -13,7 +13,7 @@ ROOT = pathlib.Path(__file__).parents[3]
 OURS = ROOT / "bindings/cpp/include/executorch"
 PAGE = ROOT / "docs/how-to/from-executorch.md"
 SENTENCE = re.compile(r"Rushlight has \d+ of the \d+ public functions of these classes and headers in executorch \S+\.")
-# Headers with their classes; without any, the functions of the namespace.
+# Headers with their classes. An empty list stands for the functions of the namespace.
 HEADERS = {
     "extension/module/module.h": ["Module"],
     "extension/tensor/tensor_ptr.h": [],
@@ -27,7 +27,7 @@ HEADERS = {
     "runtime/core/span.h": ["Span"],
     "runtime/core/array_ref.h": ["ArrayRef"],
 }
-# The functions that are not here, by the words of the page for them.
+# Patterns of the missing functions, by the words that the page has for them.
 LEFT_OUT = {
     "lists, optionals, layouts, memory formats and devices in an `EValue`": r"EValue::(is|to|tryTo)\w*(List|Optional|Layout|MemoryFormat|Device)\w*",
     "`EValue::tryTo<T>` and `EValue::tryToScalarType`": r"EValue::tryTo(ScalarType)?",
@@ -57,7 +57,7 @@ def block(text, start):
 
 
 def declarations(text):
-    """(head, body) of each declaration, without those in its braces."""
+    """(head, body) of each declaration at the top level."""
     head, depth, body = "", 0, ""
     for character in text:
         if character == "}":
@@ -91,7 +91,7 @@ def function_of(head):
 
 
 def members(text, name):
-    """The public functions of a class, and those that only say what to use instead."""
+    """The public functions of a class, and those that only name a replacement."""
     kind = re.search(rf"\b(class|struct)\s+{name}\b[^;{{]*{{", text)
     access, found, refused = ("public" if kind[1] == "struct" else "private"), set(), set()
     for head, body in declarations(block(text, kind.start())):
@@ -140,7 +140,8 @@ def test_functions_are_counted():
     unnamed = [name for name in missing if not any(re.fullmatch(pattern, name) for pattern in LEFT_OUT.values())]
     assert not unnamed, unnamed
     version = importlib.metadata.version("executorch")
-    sentence = f"Rushlight has {len(theirs & ours)} of the {len(theirs)} public functions of these classes and headers in executorch {version}."
+    counts = f"{len(theirs & ours)} of the {len(theirs)}"
+    sentence = f"Rushlight has {counts} public functions of these classes and headers in executorch {version}."
     if "UPDATE_DOCS" in os.environ:
         PAGE.write_text(SENTENCE.sub(sentence, PAGE.read_text()))
     assert sentence in PAGE.read_text(), f"{PAGE} is out of date: run this test with UPDATE_DOCS=1"

@@ -22,7 +22,7 @@ export function abortable(signal, act, drop = () => {}, what = 'loading') {
   });
 }
 
-/** Calls `act` with an interrupt of the native library, which the signal sets; with `undefined` without a signal. */
+/** Calls `act` with an interrupt of the native library, which the signal sets. Without a signal, the interrupt is `undefined`. */
 export function interruptible(api, signal, act) {
   if (!signal) {
     return act(undefined);

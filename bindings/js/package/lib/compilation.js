@@ -14,7 +14,7 @@ export async function compileHere(source, { method = 'forward', engine, samples,
     const bytes = await instance.read(opened, progress);
     const inputs = samples.map(sample => instance.values(sample));
     const compile = interrupt => instance.call(api => api.compile(bytes, method, ...named(options), inputs, interrupt));
-    // WebAssembly compiles without a pause in which a signal could come.
+    // WebAssembly blocks this thread, so no signal arrives while it compiles.
     return await interruptible(instance.api, instance.variant === 'native' ? signal : undefined, compile);
   } finally {
     await opened?.close?.();

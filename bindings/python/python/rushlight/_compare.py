@@ -115,7 +115,7 @@ def compare(reference, candidate, inputs=None, *, method="forward", seed=None, p
     `torch.export.ExportedProgram`. All of its nodes run on the reference operators. `candidate` is the compiled program: the path
     or bytes of a .pte, or a `rushlight.Program`. `inputs` are the inputs of the method: a tuple or list, a dict by name, or a
     single one. By default they are the example inputs of the export. They are random with the declared shapes if `seed` is given,
-    if the export has no example inputs, or if one is constant, as `torch.zeros` is. `progress` is as for `rushlight.compile`.
+    if the export has no example inputs, or if one is constant, such as `torch.zeros`. `progress` is as for `rushlight.compile`.
 
     Raises rushlight.Error if a program cannot be loaded or run, and ValueError if the .pte has no debug map.
     """
