@@ -287,7 +287,7 @@ def dead_links(page):
 
 
 def run_page(path, folder):
-    """The page that ran, its failure or None, and the seconds that it took."""
+    """Runs a page. Returns the page, its failure or None, and its time in seconds."""
     folder.mkdir()
     page = Page(path, folder)
     failure = None

@@ -1,11 +1,11 @@
-"""The public interface of ExecuTorch's Android library as Java sees it, and the part of it that the jar has.
+"""Lists the public interface of ExecuTorch's Android library as Java sees it, and compares the jar with it.
 
     python tools/jvm_interface.py --record CLONE     writes bindings/jvm/tests/executorch.txt; CLONE is a clone of ExecuTorch
-    python tools/jvm_interface.py JAR                compares that with a jar, and its counts with the page; UPDATE_DOCS=1 writes them
+    python tools/jvm_interface.py JAR                compares a jar with this file, and the counts with the page; UPDATE_DOCS=1 writes them
 
-The first compiles the library's Kotlin with `kotlinc`, against stand-ins for the libraries that it needs, and lists the public members that
-`javap` shows: a constructor or a function with the types of its arguments, or a field, one a line, behind its class. Names of types are
-without their packages. Classes that the page calls unsupported are left out.
+`--record` compiles the library's Kotlin with `kotlinc`, against stand-ins for the libraries that it needs. It lists the public members that
+`javap` shows, one a line, after the name of their class: a field, or a constructor or function with the types of its arguments. Types have
+no package names. Classes that the page calls unsupported are omitted.
 """
 
 import argparse
@@ -21,14 +21,14 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 RECORDED = ROOT / "bindings/jvm/tests/executorch.txt"
 PAGE = ROOT / "docs/how-to/from-executorch.md"
 SENTENCE = re.compile(r"The jar has \d+ of the \d+ public constructors, functions and fields of these classes\.")
-# The members that the jar does not have; the page says so.
+# Members that the jar lacks. The page names them.
 MISSING = ("BackendOption.", "EValue.mData", "EValue.mTypeCode")
 # Members that Kotlin hides, although their bytecode is public.
 HIDDEN = re.compile(r"\w+\$(Companion|DefaultImpls|ErrorHelper|Tensor_\w+)\..*|(MethodMetadata|Tensor)\.<init>\(.*")
 
 FOLDER = "extension/android/executorch_android/src/main/java/org/pytorch/executorch"
 LEFT_OUT = ("extension/asr/", "training/")
-# The libraries that it imports.
+# Stand-ins for the libraries that it imports, by package.
 STANDINS = {
     "com.facebook.jni": "class HybridData { val isValid = true\n fun resetNative() {} }",
     "com.facebook.jni.annotations": "annotation class DoNotStrip",
@@ -39,12 +39,12 @@ STANDINS = {
 
 
 def older(source):
-    """The source for Kotlin 1.3, which lacks commas behind the last argument and the entries of enumerations."""
+    """The source for Kotlin 1.3, which has neither trailing commas nor `entries` of enumerations."""
     return re.sub(r",(\s*[)\]>])", r"\1", source).replace("entries.find", "values().find").replace("Float.SIZE_BYTES", "4")
 
 
 def types(text):
-    """Types without packages and parameters."""
+    """The names of types in a list, without packages and type arguments."""
     while "<" in text:
         text = re.sub(r"<[^<>]*>", "", text)
     return [re.sub(r"^.*[.$]", "", name.strip().replace("...", "[]")) for name in text.split(",") if name.strip()]
@@ -60,7 +60,7 @@ def members(printed):
             continue
         function = re.fullmatch(r"(?:.* )?([\w.$]+)\((.*)\)(?: throws .*)?", line)
         name = function[1] if function else line.rpartition(" ")[2]
-        # Made by the compiler, and of Kotlin's own.
+        # Members that Kotlin's compiler adds.
         if not name or "Companion" in line or "$" in name.rpartition(".")[2] or "DefaultConstructorMarker" in line:
             continue
         if not function:

@@ -1,11 +1,11 @@
-"""The transcript of a first hour: the Python code of `docs/start/python.md`, the command line, and typical errors.
+"""Records the transcript of a first hour: the Python code of `docs/start/python.md`, the command line, and typical errors.
 
-    RUSHLIGHT=PROGRAM python tools/transcript.py            runs the commands, and checks that the page shows what they print
+    RUSHLIGHT=PROGRAM python tools/transcript.py            runs the commands, and compares their outputs with the page
     RUSHLIGHT=PROGRAM python tools/transcript.py --write    writes the page
     RUSHLIGHT=PROGRAM python tools/transcript.py --write --wheel FILE     records the installation in a new environment, too
 
-Each command is followed by its exit code and its time. Numbers with a fraction, numbers before a unit, and what the page has of the machine
-are not compared.
+Each command is followed by its exit code and its time. Numbers with a fraction, numbers before a unit, and lines about the machine are not
+compared.
 """
 
 import argparse
@@ -29,7 +29,7 @@ INSTALL = [
     "hour/bin/pip install -q --no-index {wheel}",
     'hour/bin/python -c "import rushlight; print(rushlight.__version__)"',
 ]
-# Files that some commands need, and readers do not.
+# Commands that make files for the errors below. The page does not show them.
 PREPARED = {"rushlight run half.pte": "head -c 5000 digits.pte > half.pte"}
 COMMANDS = [
     "rushlight demo",
@@ -53,7 +53,9 @@ COMMANDS = [
     "python -c \"import rushlight, numpy; rushlight.load('digits.pte')(pixels=numpy.zeros((1,1,8,8),'f'))\"",
 ]
 # Lines about the machine, and results of a training, which differ between machines.
-VARYING = re.compile(r"^ *(system|processors?|features|operators|backends|python) .*|^ +\d+ +\d+ +\S+ +\S+ %$|^ (open|load|execute).*", re.MULTILINE)
+VARYING = re.compile(
+    r"^ *(system|processors?|features|operators|backends|python) .*|^ +\d+ +\d+ +\S+ +\S+ %$|^ (open|load|execute).*", re.MULTILINE
+)
 NUMBER = re.compile(r"[-+]?\d+\.\d+(?:e[-+]?\d+)?|[-+]?\d(?:\.\d+)?e[-+]?\d+|\b\d+ (?:B|bytes)")
 FENCE = re.compile(r"(?<=^```text\n).*(?=^```$)", re.DOTALL | re.MULTILINE)
 
@@ -78,7 +80,7 @@ def hour():
 
 
 def shortened(command, text):
-    """What the page shows of an output: no frames of a traceback, and of the demo no images."""
+    """An output as the page shows it: without the frames of a traceback, and without the images of the demo."""
     lines = text.rstrip().splitlines()
     if command == "rushlight demo":
         lines = [lines[0], "…", lines[-1]]
@@ -141,7 +143,7 @@ def main():
     if options.write:
         PAGE.write_text(FENCE.sub(lambda _: text, page))
         return
-    # The page also shows the installation, which is not run here.
+    # The page also shows the installation, which a check does not run.
     shown = FENCE.search(page)[0]
     shown = shown[shown.index(f"$ {COMMANDS[0]}\n") :]
     difference = list(difflib.unified_diff(comparable(shown), comparable(text), "the page", "now", lineterm=""))

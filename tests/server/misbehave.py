@@ -2,12 +2,17 @@
 
     RUSHLIGHT=target/checked/rushlight .venv/bin/python tests/server/misbehave.py --seconds 600
 
-Starts a server with a Llama of 19 million random weights, or with the program that `--program` names; a token of a tiny one takes no longer
-than a pause of the machine. One client streams answers: alone, and then beside 32 others,
-in several rounds. The others leave, stall, hold connections, send the largest and the worst bodies, pretend to be web pages, and so on.
-Fails if a token of the one takes more than twice as long as its slowest token alone, if an answer of it is refused or cut off, if the
-server's memory grows beyond a bound, if another of its threads ends, or if Ctrl-C does not end it within two seconds in the middle of all
-this. The machine is to do nothing else: the times of tokens are those of the whole machine.
+Starts a server with a Llama of 19 million random weights, or with the program that `--program` names. A token of a smaller model would take
+no longer than a pause of the machine. One client streams answers: alone, and then beside 32 others, in several rounds. The others leave,
+stall, hold connections, send the largest and the worst bodies, pretend to be web pages, and so on. Fails if
+
+- a token of the one client takes more than twice as long as its slowest token alone,
+- one of its answers is refused or cut off,
+- the server's memory grows beyond a bound,
+- another thread of the server ends, or
+- Ctrl-C does not end the server within two seconds in the middle of all this.
+
+Run nothing else on the machine: the times of tokens depend on its whole load.
 """
 
 import argparse
@@ -47,7 +52,7 @@ def long_model(folder):
 
 
 def wide_model(folder):
-    """A Llama as above with more and larger layers, of random weights."""
+    """A Llama as above with more and larger layers, and random weights."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     source = Path(folder) / "wide"

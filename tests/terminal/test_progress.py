@@ -43,7 +43,7 @@ def test_a_person_sees_a_bar_and_a_pipe_nothing(commands, name):
     terminal.wait_for("left")
     assert terminal.ends() == 0
     piped = subprocess.run([RUSHLIGHT, *arguments], capture_output=True, text=True, check=True)
-    # Random weights of 4 bits may be worth a warning.
+    # Random weights of 4 bits may cause a warning.
     assert all(line.startswith(("note: ", "warning: ")) for line in piped.stderr.splitlines()), piped.stderr
 
 

@@ -6,7 +6,7 @@ from samples import SAMPLES
 
 from rushlight.llm import Tokenizer
 
-# A run compares a third of the tokenizers, which RUSHLIGHT_PART chooses, or all with RUSHLIGHT_WHOLE=1.
+# RUSHLIGHT_PART chooses a third of the tokenizers. RUSHLIGHT_WHOLE=1 takes all.
 COMPARED = SAMPLES if os.environ.get("RUSHLIGHT_WHOLE") else SAMPLES[int(os.environ.get("RUSHLIGHT_PART", 0)) % 3 :: 3]
 
 

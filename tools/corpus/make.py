@@ -50,7 +50,7 @@ class Program:
         self.calls = [call if isinstance(call[0], str) else ("forward", call) for call in calls]
         self.dynamic, self.constants, self.config = dynamic, constants, config or {}
         self.partitioners, self.wrap, self.tolerance = partitioners, wrap, tolerance
-        self.exported = exported  # the name and the bytes of the archive that was lowered, if it is kept beside the program
+        self.exported = exported  # the name and the bytes of the lowered archive, if it is kept beside the program
 
 
 def program(since=(0, 0), until=(99, 0)):

@@ -4,7 +4,7 @@
     python tools/corpus/make_cortex_m.py --only cnn_m4,matmul  some of it
     python tools/corpus/make_cortex_m.py --large --out FOLDER  models of MLPerf Tiny that are too large for the repository
 
-`<name>.pt2` beside a program is the quantized export that was lowered to it. Programs for several CPUs share one.
+`<name>.pt2` is the quantized export of the programs `<name>_<cpu>.pte`, one for all CPUs.
 
 Together they have every operator of the `cortex_m` dialect that its quantizer makes. Files are described in `make.py`, whose environment for
 the newest generation this needs, with the package `tosa-tools`.
@@ -75,7 +75,7 @@ def archive(exported):
 
 
 def prepared(model, *calls, cpu, int8_io=False, name=None):
-    """Quantizes with random calibration data and lowers for a CPU. With a name, the quantized export is kept."""
+    """Quantizes with random calibration data and lowers for a CPU. With a name, keeps the quantized export."""
     model = model.eval()
     if any(x.dim() == 4 for x in calls[0]):
         model = model.to(memory_format=torch.channels_last)

@@ -14,8 +14,8 @@ use crate::setup::{self, peers_python, tokenizers_python, venv_python};
 const CPU_TABLES: &[&str] = &["latency", "int8", "linear", "sources", "loading", "scaling"];
 
 /// Everything, or one kind: `portable` (operators and MobileNetV3-small), `overhead`, `call`, `compile`, `quantize`, `concurrency`,
-/// `tokenizers`, `text`, `web`, `llm`, or `cpu` with all its tables or one. Results go to `docs/benchmarks.md`. With a filter, it only prints: only
-/// operators whose line in `benches/operators.txt` contains it, or one model of a table.
+/// `tokenizers`, `text`, `web`, `llm`, or `cpu` with all its tables or one. Results go to `docs/benchmarks.md`. With a filter, it
+/// only prints: the operators whose line in `benches/operators.txt` contains it, or one model of a table.
 pub fn measure(what: &[&str]) -> Result<()> {
     setup::one("python")?;
     match what {

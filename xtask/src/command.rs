@@ -103,11 +103,11 @@ pub fn checked(subcommand: &str) -> Command {
     command("cargo", &[subcommand, "--profile", "checked", "--quiet", "--workspace", "--exclude", "xtask"])
 }
 
-/// A feature of the engine that adds portable code for its tests: on x86-64 nothing else has it. It doubles the time that the engine takes to
-/// compile, so that only the test stage `portable-tiles`, clippy and the sanitizers turn it on.
+/// A feature of the engine that adds portable code for its tests. On x86-64, nothing else compiles this code. The feature doubles the
+/// engine's compile time, so only the test stage `portable-tiles`, clippy and the sanitizers turn it on.
 pub const PORTABLE_TILES: &str = "rushlight-engine/wide-scalar";
 
-/// Crates in which processors differ. The others have code for no processor: the test stage `aarch64-whole` tests them too.
+/// Crates with code for each processor. The stage `aarch64-whole` also tests the others.
 pub const ARCH_DEPENDENT: &[&str] = &["rushlight-engine", "rushlight-cpu-run"];
 
 /// True if the program can be started.

@@ -51,7 +51,7 @@ const MODULES: &[(&str, &[&str], &[&str])] = &[
 const STAND_IN: &str = "baseline";
 const THREADS: &str = "threads";
 
-/// The variants that tests are run with, and their features.
+/// The variants that the tests run with, and their features.
 const TEST_VARIANTS: &[(&str, &[&str])] = &[(STAND_IN, &["--features", "compile,llm"]), (THREADS, &[])];
 
 const TARGET: &str = "wasm32-unknown-unknown";
@@ -108,7 +108,7 @@ pub fn test_modules() -> Result<()> {
     })
 }
 
-/// Where modules of tests are compiled: the same for all stages, some of which have target folders of their own.
+/// The target folder of test modules. All stages share it, although some have their own target folders.
 pub fn test_modules_folder() -> PathBuf {
     root().join("target/test-modules")
 }
@@ -238,7 +238,7 @@ fn bind(module: &Path, folder: &Path, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// True if both files are there, and the first was written after the second.
+/// True if both files exist, and the first was written after the second.
 fn is_newer(first: &Path, second: &Path) -> bool {
     let written = |path: &Path| path.metadata().and_then(|file| file.modified());
     matches!((written(first), written(second)), (Ok(first), Ok(second)) if first > second)

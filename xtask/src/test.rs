@@ -215,7 +215,7 @@ fn rust() -> Result<()> {
     Ok(())
 }
 
-/// The engine's tests with its portable code too: scalar loops, and the tile of AVX-512 on machines that have no AVX-512.
+/// The engine's tests, also with its portable code: scalar loops, and the AVX-512 tile for machines without AVX-512.
 fn portable_tiles() -> Result<()> {
     run(&mut command(
         "cargo",
@@ -312,7 +312,7 @@ fn book_and_examples() -> Result<()> {
     run(command(book_python(), &tests).env("PYTHONPATH", &package))
 }
 
-/// The first hour of a new user, which trains a model, prints what `docs/start/transcript.md` shows.
+/// Runs the first hour of a new user, which trains a model, and compares its output with `docs/start/transcript.md`.
 fn transcript() -> Result<()> {
     setup::one("book")?;
     run(&mut checked("build"))?;
@@ -322,7 +322,7 @@ fn transcript() -> Result<()> {
     run(transcript.env("PYTHONPATH", &package).env("RUSHLIGHT", root().join("target/checked/rushlight")))
 }
 
-/// The tests of pytest that take longest are shown with their times.
+/// Lets pytest print its slowest tests with their times.
 const SLOWEST: &str = "--durations=10";
 
 /// The Python package that `tools/test_wheel.py` puts together.
@@ -504,7 +504,7 @@ fn models() -> Result<()> {
     few_architectures(&[one_of(FEW_ARCHITECTURES)])
 }
 
-/// The number of commits, which chooses the parts of a run; 0 without git's history.
+/// The number of commits, which chooses the parts that a run tests; 0 without git's history.
 fn commits() -> usize {
     let commits = output(&mut command("git", &["rev-list", "--count", "HEAD"])).unwrap_or_default();
     commits.trim().parse().unwrap_or(0)
@@ -573,8 +573,8 @@ const NOT_EMULATED: &[&str] = &[
     "writers_are_killed_at_any_time",
 ];
 
-/// Their tests again, for aarch64, and the instructions of kernels. Both in the profile `release`, so that the engine is compiled once: what
-/// `checked` checks besides, `aarch64-whole` does.
+/// The tests of [`ARCH_DEPENDENT`] for aarch64, and the instruction counts of kernels. Both use the profile `release`, so that the
+/// engine is compiled once. The stage `aarch64-whole` tests with the checks of the profile `checked`.
 fn aarch64() -> Result<()> {
     let mut test = command("cargo", &["test", "--release", "--quiet"]);
     test.args(ARCH_DEPENDENT.iter().flat_map(|name| ["-p", name]));

@@ -54,7 +54,7 @@ pub fn check() -> Result<()> {
 /// Counts all kernels on all cores.
 fn count() -> Result<Vec<Counts>> {
     let mut build = command("cargo", &["build", "--release", "--quiet", "--target", TARGET]);
-    // The packages of the stage `aarch64`, so that the engine has the same features and is compiled once.
+    // With the packages of the stage `aarch64`, the engine has the same features, and is compiled once.
     build.args(ARCH_DEPENDENT.iter().flat_map(|name| ["-p", name])).args(["--example", "kernel_counts"]);
     run(build.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", "aarch64-linux-gnu-gcc"))?;
     let folder = target_folder().join("counts");

@@ -221,7 +221,7 @@ fn kotlin(jar: &Path) -> Result<()> {
     is_not_served(jar)
 }
 
-/// The page on ExecuTorch says that these programs do not compile. Each must have an error of its own.
+/// Checks that the programs in `kotlin/not_served` do not compile, as the page on ExecuTorch states. Each must have its own error.
 fn is_not_served(jar: &Path) -> Result<()> {
     let entries = fs::read_dir(root().join(TESTS).join("kotlin/not_served"))?;
     let sources = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
