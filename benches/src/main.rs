@@ -51,11 +51,18 @@ usage: rushlight-benches <what> [filter]     started by cargo xtask bench
   serve                our side of that: a process that answers commands
   serve-portable       our side of operators
 
-EXECUTORCH_WORKER is the program built from executorch/worker.cpp, MODELS the folder that tools/models/generate.py wrote
-(for compile: tools/models/large.py; for quantize, concurrency, web and cpu: tools/models/peers.py; for llm: tools/models/language_models.py),
-EXECUTORCH_LLAMA the libraries with ExecuTorch's kernels for language models, PEERS_PYTHON an interpreter with the peers,
-CALLERS the programs of the folder call, one a line: its name and its command with tabs between, MODEL the addition that they call,
-PYTHON an interpreter with torch, executorch and rushlight, VOCABULARY the file of a tokenizer, PACKAGE the folder of the npm package, DOCUMENT the file to update (nothing is written without).";
+variables:
+  EXECUTORCH_WORKER    the program built from executorch/worker.cpp
+  EXECUTORCH_LLAMA     the libraries with ExecuTorch's kernels for language models
+  MODELS               the folder that tools/models/generate.py wrote; for compile, large.py; for quantize, concurrency, web
+                       and cpu, peers.py; for llm, language_models.py
+  PYTHON               an interpreter with torch, executorch and rushlight
+  PEERS_PYTHON         an interpreter with the peers
+  CALLERS              the programs of the folder call, one a line: its name and its command with tabs between
+  MODEL                the addition that they call
+  VOCABULARY           the file of a tokenizer
+  PACKAGE              the folder of the npm package
+  DOCUMENT             the file to update; without it, nothing is written";
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

@@ -30,7 +30,7 @@ fn compile(name: &str, core: &str, runtime: &str) -> (Vec<u8>, Vec<String>) {
 }
 
 #[test]
-fn outputs_are_those_of_executorchs_compilation() {
+fn outputs_equal_those_of_executorchs_compilation() {
     for (name, cores) in EXPORTS {
         for core in cores {
             let recording = Recording::open(&folder().join(format!("{name}_{core}.json"))).unwrap();
@@ -45,7 +45,7 @@ fn outputs_are_those_of_executorchs_compilation() {
 }
 
 #[test]
-fn every_node_of_a_quantized_model_is_claimed() {
+fn quantized_nodes_are_claimed() {
     for (name, _) in EXPORTS {
         let (_, portable) = compile(name, "m4", "rushlight");
         // The example adds 1 to a product that has no scale.
@@ -68,7 +68,7 @@ fn inputs_and_outputs_may_be_integers() {
 }
 
 #[test]
-fn programs_have_no_constant_that_nothing_reads() {
+fn a_program_is_smaller_than_executorchs() {
     let (bytes, _) = compile("cnn", "m4", "rushlight");
     let theirs = std::fs::metadata(folder().join("cnn_m4.pte")).unwrap().len();
     assert!(bytes.len() as u64 * 4 < theirs * 3, "{} bytes, ExecuTorch's {theirs}", bytes.len());
