@@ -226,6 +226,13 @@ def shapes():
     return Function(forward), *images(2, 3, 7)
 
 
+@programs()
+def denoiser():
+    """From a channels-last image to another, with a transposed convolution whose weights are reversed."""
+    layers = [nn.Conv2d(3, 20, 3, stride=2, padding=1), nn.ReLU(), nn.ConvTranspose2d(20, 3, 2, stride=2)]
+    return nn.Sequential(*layers), *images(1, 3, 8, 6)
+
+
 @programs(LARGE)
 def resnet8():
     return normalized(mlperf_tiny.ResNet8(), 1, 3, 32, 32)

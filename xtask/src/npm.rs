@@ -76,8 +76,8 @@ pub fn package() -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// Builds the package into a folder for tests: one module stands in for all but the one with threads. They are not optimized, and
-/// the first shares most of its crates with that of `examples/wasm`, which the tests build too. The addon is that of the tests in Rust.
+/// Builds the package into a folder for tests: one module stands in for all but the one with threads. They are not optimized. The addon is
+/// that of the tests in Rust.
 pub fn test_package(folder: &Path) -> Result<()> {
     start(folder)?;
     run(checked("build").args(["--tests", "--lib"]))?;
@@ -226,7 +226,8 @@ fn build(profile: &str, features: &[&str], variant: &Variant, folder: &Path) -> 
 
 /// Writes `name.wasm`, and `name.js` with the function `bind`, which makes the JavaScript of one instance.
 fn bind(module: &Path, folder: &Path, name: &str) -> Result<()> {
-    let made = target_folder().join("bindgen");
+    // Beside the module: those of tests have the names of others.
+    let made = module.with_file_name("bindgen");
     let (glue, bound) = (made.join(format!("{name}.js")), made.join(format!("{name}_bg.wasm")));
     if !is_newer(&bound, module) {
         let mut bindgen = command(setup::tool("wasm-bindgen")?, &["--target", "web", "--no-typescript"]);

@@ -213,7 +213,7 @@ impl Pace {
         if taken < ready.len() {
             self.crowded += 1;
             if self.crowded.is_multiple_of(PROBE) || self.crowded.is_power_of_two() {
-                lessen(&mut work, ready, &rest);
+                lessen(&mut work, ready, &rest, unit);
             }
         }
         work.answers.sort_unstable();
@@ -222,10 +222,10 @@ impl Pace {
 }
 
 /// Leaves out the tenants of which some answers wait anyway, so that the others' times are known.
-fn lessen(work: &mut Work, ready: &[Ready], rest: &[(usize, Ready)]) {
+fn lessen(work: &mut Work, ready: &[Ready], rest: &[(usize, Ready)], unit: impl Fn(Tenant) -> Tenant) {
     let is_crowded = |index: &usize| {
-        let tenant = ready.get(*index).map(|answer| answer.tenant);
-        rest.iter().any(|(_, answer)| Some(answer.tenant) == tenant)
+        let of = ready.get(*index).map(|answer| unit(answer.tenant));
+        rest.iter().any(|(_, answer)| Some(unit(answer.tenant)) == of)
     };
     let fewer: Vec<usize> = work.answers.iter().copied().filter(|index| !is_crowded(index)).collect();
     if !fewer.is_empty() {

@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use rushlight_llm::{Adapter, Constraint, Error, Generator, Model, Result, Session, TokenScore, Tokenizer};
@@ -61,6 +61,8 @@ pub(crate) struct Scheduler {
     pace: Pace,
     /// Number of turns so far.
     turn: u64,
+    /// Each thread that prepares a constraint has a copy.
+    grammar_threads: Arc<()>,
 }
 
 /// An answer that is being generated.
@@ -155,6 +157,7 @@ impl Scheduler {
             shares: Shares::default(),
             pace: Pace::default(),
             turn: 0,
+            grammar_threads: Arc::default(),
         })
     }
 
@@ -519,6 +522,8 @@ impl Scheduler {
         let Some(answer) = self.answers.get_mut(index) else { return Turn::Over };
         let job = answer.job.clone();
         let now = Instant::now();
+        // First, so that an answer whose client reads nothing can be paused.
+        let is_prepared = answer.take_back();
         let permit = match job.events.try_reserve() {
             Ok(permit) => permit,
             Err(TrySendError::Full(())) => {
@@ -540,17 +545,16 @@ impl Scheduler {
             permit.send(Event::Failed(Refusal::timeout()));
             return Turn::Over;
         }
-        // An answer without its constraint would ignore the grammar.
-        let Some(len) = len.filter(|_| answer.prepared.is_none()) else {
-            return match answer.take_back() {
-                Ok(true) => Turn::GoesOn,
-                Ok(false) => Turn::Waits,
-                Err(refusal) => {
-                    permit.send(Event::Failed(refusal));
-                    Turn::Over
-                }
-            };
-        };
+        match is_prepared {
+            Ok(true) => {}
+            // An answer without its constraint would ignore the grammar.
+            Ok(false) => return Turn::Waits,
+            Err(refusal) => {
+                permit.send(Event::Failed(refusal));
+                return Turn::Over;
+            }
+        }
+        let Some(len) = len else { return Turn::GoesOn };
         answer.latest = self.turn;
         let next = match &mut answer.phase {
             Phase::Prefill(_) => self.prefill(index, len),
@@ -559,7 +563,7 @@ impl Scheduler {
                     Ok(Some(step)) => {
                         answer.turns += 1;
                         self.shares.charge(job.tenant, DECODE_COST);
-                        answer.prepared = prepare(generator);
+                        answer.prepared = prepare(generator, &self.grammar_threads);
                         Ok(Some(Event::Step { choice: *choice, step }))
                     }
                     Ok(None) => {
@@ -620,7 +624,7 @@ impl Scheduler {
     /// Begins the choices whose prompt is read, or continues a paused answer. Choices for which there is no session wait for one.
     fn decode(&mut self, index: usize) -> Result<()> {
         let room = self.max_sessions.saturating_sub(self.answers.len());
-        let Self { model, tokenizer, answers, paused, turn, .. } = self;
+        let Self { model, tokenizer, answers, paused, turn, grammar_threads, .. } = self;
         let Some(answer) = answers.get_mut(index) else { return Ok(()) };
         let nothing = Phase::Prefill(Next::Begin(0..0));
         let choices = match std::mem::replace(&mut answer.phase, nothing) {
@@ -640,7 +644,7 @@ impl Scheduler {
                 Err(Error::NotSupported(_)) => break,
                 Err(error) => return Err(error),
             };
-            let (phase, prepared) = begin(model, &mut session, tokenizer, &job, next)?;
+            let (phase, prepared) = begin((&mut *model, &mut session, tokenizer), &job, next, grammar_threads)?;
             others.push(Answer {
                 session,
                 job: job.clone(),
@@ -655,7 +659,8 @@ impl Scheduler {
             });
             next += 1;
         }
-        (answer.phase, answer.prepared) = begin(model, &mut answer.session, tokenizer, &job, choices.start)?;
+        (answer.phase, answer.prepared) =
+            begin((model, &mut answer.session, tokenizer), &job, choices.start, grammar_threads)?;
         answer.turns = 0;
         answers.extend(others);
         if next < choices.end {
@@ -705,7 +710,7 @@ impl Answer {
         match prepared.try_recv() {
             Ok(constraint) => generator.constrain(constraint),
             Err(mpsc::TryRecvError::Empty) => return Ok(false),
-            // The thread did not start, or panicked.
+            // The thread panicked.
             Err(mpsc::TryRecvError::Disconnected) => return Err(defect()),
         }
         self.prepared = None;
@@ -721,11 +726,10 @@ impl Answer {
 /// Starts an answer at the session's position. Returns its phase, and its constraint if a thread prepares it. Each choice has its own
 /// seed.
 fn begin(
-    model: &mut Model,
-    session: &mut Session,
-    tokenizer: &Tokenizer,
+    (model, session, tokenizer): (&mut Model, &mut Session, &Tokenizer),
     job: &Job,
     choice: usize,
+    grammar_threads: &Arc<()>,
 ) -> Result<(Phase, Option<mpsc::Receiver<Constraint>>)> {
     let mut generation = job.generation.clone();
     generation.sampling.seed = generation.sampling.seed.wrapping_add(choice as u64);
@@ -733,27 +737,43 @@ fn begin(
     if let Some(constraint) = &job.constraint {
         generator.constrain(constraint.clone());
     }
-    let prepared = prepare(&mut generator);
+    let prepared = prepare(&mut generator, grammar_threads);
     Ok((Phase::Decode { choice, generator: Box::new(generator) }, prepared))
 }
 
-/// Prepares an answer's constraint in another thread while the model computes, if that takes long or its time is not known yet.
-fn prepare(generator: &mut Generator) -> Option<mpsc::Receiver<Constraint>> {
+/// Prepares an answer's constraint in another thread while the model computes, if that takes long or its time is not known yet. `threads`
+/// counts these threads: they end after their work, even if the client has left.
+fn prepare(generator: &mut Generator, threads: &Arc<()>) -> Option<mpsc::Receiver<Constraint>> {
     /// Time that is longer than a thread takes to start.
     const LONG: Duration = Duration::from_micros(500);
-    let mut constraint = generator.take_constraint()?;
-    if constraint.preparation().is_some_and(|took| took < LONG) {
+    /// Maximum number of threads. Beyond it, the model's thread prepares constraints.
+    const MAX_THREADS: usize = 8;
+    let constraint = generator.take_constraint()?;
+    let is_short = constraint.preparation().is_some_and(|took| took < LONG);
+    if is_short || Arc::strong_count(threads) > MAX_THREADS {
         generator.constrain(constraint);
         return None;
     }
+    // A thread that does not start leaves it there.
+    let slot = Arc::new(Mutex::new(Some(constraint)));
     let (sender, prepared) = mpsc::channel();
+    let (in_thread, counted) = (slot.clone(), threads.clone());
     let work = move || {
         yield_to_answers();
-        constraint.prepare();
-        // Nobody receives it if the client has left.
-        let _ = sender.send(constraint);
+        if let Some(mut constraint) = taken(&in_thread) {
+            constraint.prepare();
+            // Nobody receives it if the client has left.
+            let _ = sender.send(constraint);
+        }
+        drop(counted);
     };
-    // If the thread does not start, the sender is dropped, which ends the answer.
-    drop(std::thread::Builder::new().name("rushlight-grammar".to_owned()).spawn(work));
-    Some(prepared)
+    if std::thread::Builder::new().name("rushlight-grammar".to_owned()).spawn(work).is_ok() {
+        return Some(prepared);
+    }
+    taken(&slot).into_iter().for_each(|constraint| generator.constrain(constraint));
+    None
+}
+
+fn taken(slot: &Mutex<Option<Constraint>>) -> Option<Constraint> {
+    slot.lock().unwrap_or_else(PoisonError::into_inner).take()
 }

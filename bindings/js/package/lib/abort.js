@@ -31,6 +31,9 @@ export function interruptible(api, signal, act) {
   const set = () => interrupt.set();
   const forget = () => signal.removeEventListener('abort', set);
   signal.addEventListener('abort', set, { once: true });
+  if (signal.aborted) {
+    set();
+  }
   try {
     const result = act(interrupt);
     if (result instanceof Promise) {

@@ -419,7 +419,8 @@ impl Session {
         self.ahead = None;
     }
 
-    /// Removes the tokens from `position` on, so that the next token goes there.
+    /// Removes the tokens from `position` on, so that the next token goes there. Caches may keep what they have of these tokens until others
+    /// take their place, and so do saved sessions: [`reset`](Self::reset) clears them.
     ///
     /// # Errors
     /// `NotReached` for a position after the end. `NotSupported` if the cache is in the memory of the program. An

@@ -34,6 +34,11 @@ impl Affine {
         (integer as i32).clamp(self.range.0, self.range.1)
     }
 
+    /// The largest magnitude of an integer after its zero point.
+    pub fn largest(&self) -> f64 {
+        f64::from((self.range.0 - self.zero_point).abs().max((self.range.1 - self.zero_point).abs()))
+    }
+
     /// True if both map integers to the same numbers.
     pub fn is_alike(&self, other: &Self) -> bool {
         self.scale == other.scale && self.zero_point == other.zero_point
@@ -49,6 +54,14 @@ pub(crate) struct Factor {
 
 impl Factor {
     const ZERO: Self = Self { multiplier: 0, shift: 0 };
+
+    /// As [`of`](Self::of); also `None` if `largest`, the largest magnitude of an accumulator, does not fit in 32 bits after the shift to the
+    /// left, with which the kernels begin.
+    pub fn of_accumulator(scale: f64, largest: f64) -> Option<Self> {
+        let factor = Self::of(scale)?;
+        let fits = factor.shift <= 0 || largest * f64::from(1u32 << factor.shift) < f64::from(1u32 << 31);
+        fits.then_some(factor)
+    }
 
     /// The factor nearest to a scale; `None` for scales that are negative, not finite, or too large for the kernels.
     pub fn of(scale: f64) -> Option<Self> {
@@ -90,6 +103,13 @@ mod tests {
         for scale in [-1.0, f64::NAN, f64::INFINITY, 1e12] {
             assert_eq!(Factor::of(scale), None, "{scale}");
         }
+    }
+
+    #[test]
+    fn accumulators_fit_after_their_shift() {
+        assert_eq!(Factor::of_accumulator(65_536.0, 16_383.0).map(|factor| factor.shift), Some(17));
+        assert_eq!(Factor::of_accumulator(65_536.0, 65_025.0), None);
+        assert_eq!(Factor::of_accumulator(0.5, 1e12), Factor::of(0.5));
     }
 
     #[test]

@@ -16,10 +16,14 @@ fn pair(sizes: [i64; 2]) -> Arg {
 pub(crate) fn average(step: &Average, to: &mut Lowering<'_>, result: ValueId) -> Result<(), Error> {
     let zero_point = Arg::from(i64::from(step.input.affine.zero_point));
     let [batch, channels, height, width] = step.input_sizes;
-    let (mut input, order) = to.image(step.input.value)?;
+    let (mut input, mut order) = to.image(step.input.value)?;
     let mut padding = step.window.padding;
     if step.counts_padding && padding != [0, 0] {
         let [rows, columns] = padding;
+        // An image of one pixel has another order once it is padded.
+        if order == Order::RowMajor && channels > 1 {
+            (input, order) = (to.ordered(step.input.value, Order::ChannelsLast)?, Order::ChannelsLast);
+        }
         let amounts = match order {
             Order::RowMajor => [0, 0, rows, columns],
             Order::ChannelsLast => [0, rows, columns, 0],

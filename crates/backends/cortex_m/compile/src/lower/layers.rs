@@ -39,7 +39,7 @@ pub(crate) fn convolution(step: &Convolution, to: &mut Lowering<'_>, result: Val
     };
     let (isa, name) = (to.target().isa(), step.weight.integers.name.clone());
     let [batch, channels, ..] = input_sizes;
-    let is_depthwise = step.groups == channels && depth == 1 && batch == 1;
+    let is_depthwise = step.transposed.is_none() && step.groups == channels && depth == 1 && batch == 1;
     let (order, operator, scratches): (_, _, Vec<ScratchBytes>) = match step.transposed {
         Some(_) => ([1, 2, 3, 0], TRANSPOSE_CONV2D, ScratchBytes::of_transposed(isa, &shape).to_vec()),
         None if is_depthwise => ([1, 2, 3, 0], DEPTHWISE_CONV2D, vec![ScratchBytes::of_depthwise(isa, &shape)]),

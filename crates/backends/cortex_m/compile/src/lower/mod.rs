@@ -97,7 +97,10 @@ impl Lowering<'_> {
         }
         let result = call.result()?;
         // A node that was copied into the part is in it only for the patterns that read it.
-        let is_read = || self.part.outputs.iter().any(|output| output.as_value() == Some(result));
+        let is_read = || {
+            let is_output = self.part.outputs.iter().any(|output| output.as_value() == Some(result));
+            is_output || context.users(result).iter().flatten().any(|user| context.is_order_copy(*user))
+        };
         match context.dequantize(node).filter(|_| is_read()) {
             Some(operand) => self.convert(DEQUANTIZE, (operand.value, result), operand.affine, ScalarType::Float),
             None => Ok(()),

@@ -86,7 +86,8 @@ fn operands(cx: &Context<'_>, call: &Call<'_>) -> Result<[Operand; 2], String> {
 pub(super) fn add(cx: &Context<'_>, call: &Call<'_>, output: Output) -> Result<Selected, String> {
     let operands = operands(cx, call)?;
     let alpha = if call.arg("alpha").is_some() { call.int("alpha").ok_or("`alpha` is no integer")? } else { 1 };
-    let coefficient = if call.name() == aten::SUB_TENSOR { -alpha } else { alpha };
+    let coefficient = if call.name() == aten::SUB_TENSOR { alpha.checked_neg() } else { Some(alpha) };
+    let coefficient = coefficient.ok_or(SCALES)?;
     let [a, b] = operands.map(|operand| operand.affine);
     let scales = [a.scale, coefficient.unsigned_abs() as f64 * b.scale];
     let twice = 2.0 * scales[0].max(scales[1]);
@@ -116,7 +117,8 @@ pub(super) fn mul(cx: &Context<'_>, call: &Call<'_>, output: Output) -> Result<S
     let operands = operands(cx, call)?;
     let [a, b] = operands.map(|operand| operand.affine);
     check_range(&output)?;
-    let factor = Factor::of(a.scale * b.scale / output.affine.scale).ok_or(SCALES)?;
+    let scale = a.scale * b.scale / output.affine.scale;
+    let factor = Factor::of_accumulator(scale, a.largest() * b.largest()).ok_or(SCALES)?;
     Ok(Selected::new(operands.map(|operand| operand.node), Step::Mul(Mul { operands, factor, output })))
 }
 

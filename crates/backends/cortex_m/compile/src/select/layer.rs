@@ -109,7 +109,9 @@ pub(super) fn matmul(cx: &Context<'_>, call: &Call<'_>, output: Output) -> Resul
     if output.bounds != (-128, 127) {
         return Err("its results have a smaller range than int8".to_owned());
     }
-    let factor = Factor::of(a.affine.scale * b.affine.scale / output.affine.scale).ok_or(SCALES)?;
+    let scale = a.affine.scale * b.affine.scale / output.affine.scale;
+    let depth = *a_sizes.last().unwrap_or(&0) as f64;
+    let factor = Factor::of_accumulator(scale, depth * a.affine.largest() * b.affine.largest()).ok_or(SCALES)?;
     Ok(Selected::new([a.node, b.node], Step::Matmul(Matmul { a, b, b_sizes, factor, output })))
 }
 
@@ -123,7 +125,12 @@ fn scaled(
     channels: usize,
 ) -> Result<Scaled, String> {
     let unit = |channel: usize| Some(input.affine.scale * weight.scale(channel)?);
-    let factor = |channel: usize| unit(channel).and_then(|unit| Factor::of(unit / output.affine.scale)).ok_or(SCALES);
+    let taps = weight.sizes()?.iter().product::<usize>() / channels.max(1);
+    let largest = input.affine.largest() * 128.0 * taps as f64;
+    let factor = |channel: usize| {
+        let scale = unit(channel).ok_or(SCALES)? / output.affine.scale;
+        Factor::of_accumulator(scale, largest).ok_or(SCALES)
+    };
     let factors = (0..channels).map(factor).collect::<Result<_, _>>()?;
     Ok((factors, bias(cx, call, channels, unit)?))
 }

@@ -131,7 +131,9 @@ impl<'a> Context<'a> {
         let value = call.optional("input").filter(|_| is_per_tensor_dequantize(call.name()))?;
         let is_int8 =
             self.graph.tensor(value).is_ok_and(|ty| ty.dtype == ScalarType::Char && ty.static_sizes().is_some());
-        Affine::of(call.node).filter(|_| is_int8).map(|affine| Operand { node, value, affine })
+        let is_float = |value| self.graph.tensor(value).is_ok_and(|ty| ty.dtype == ScalarType::Float);
+        let fits = is_int8 && call.node.result().is_some_and(is_float);
+        Affine::of(call.node).filter(|_| fits).map(|affine| Operand { node, value, affine })
     }
 
     /// The int8 operand at an argument.
@@ -206,7 +208,7 @@ impl<'a> Context<'a> {
         let is_layer = matches!(name, aten::CONVOLUTION | aten::LINEAR);
         let can_clamp = is_layer || matches!(name, aten::ADD_TENSOR | aten::SUB_TENSOR | aten::MAX_POOL2D);
         if call.name() == aten::HARDSIGMOID && is_layer {
-            return Some((before, hardsigmoid(affine)));
+            return Some((before, hardsigmoid(affine)?));
         }
         let (low, high) = bounds(&call).filter(|_| can_clamp)?;
         let (min, max) = affine.range;
@@ -235,12 +237,13 @@ impl<'a> Context<'a> {
     }
 }
 
-/// The output of a layer with a fused hardsigmoid, `x / 6 + 1 / 2`, as ExecuTorch fuses it.
-fn hardsigmoid(affine: Affine) -> Output {
-    let (min, max) = affine.range;
+/// The output of a layer with a fused hardsigmoid, `x / 6 + 1 / 2`, as ExecuTorch fuses it. `None` if the zero point is no int8.
+fn hardsigmoid(affine: Affine) -> Option<Output> {
     let half = (1.0 / (2.0 * affine.scale)).round_ties_even();
-    let zero_point = (f64::from(affine.zero_point) + half).clamp(f64::from(min), f64::from(max)) as i32;
-    Output { affine: Affine { scale: affine.scale * 6.0, zero_point, ..affine }, bounds: (min, max) }
+    let zero_point = f64::from(affine.zero_point) + half;
+    let fits = zero_point <= f64::from(affine.range.1);
+    let fused = Affine { scale: affine.scale * 6.0, zero_point: zero_point as i32, ..affine };
+    fits.then_some(Output { affine: fused, bounds: (affine.quantize(0.0), affine.quantize(1.0)) })
 }
 
 /// The sizes at an argument, for rows and columns.
