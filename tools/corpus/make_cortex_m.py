@@ -229,8 +229,17 @@ def shapes():
 @programs()
 def denoiser():
     """From a channels-last image to another, with a transposed convolution whose weights are reversed."""
-    layers = [nn.Conv2d(3, 20, 3, stride=2, padding=1), nn.ReLU(), nn.ConvTranspose2d(20, 3, 2, stride=2)]
-    return nn.Sequential(*layers), *images(1, 3, 8, 6)
+    down, up = nn.Conv2d(3, 20, 3, stride=2, padding=1), nn.ConvTranspose2d(20, 3, 2, stride=2)
+
+    class Denoiser(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.down, self.up = down, up
+
+        def forward(self, x):
+            return self.up(F.relu(self.down(x)))
+
+    return Denoiser(), *images(1, 3, 8, 6)
 
 
 @programs(LARGE)

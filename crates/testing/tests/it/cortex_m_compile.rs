@@ -6,9 +6,10 @@ use rushlight::{BackendSpec, Compiler, Lower, Module};
 use rushlight_testing::recorded::Recording;
 
 /// The archives of `tests/corpus/1.5.1-cortex-m`, with the cores that ExecuTorch compiled each for.
-const EXPORTS: [(&str, &[&str]); 5] = [
+const EXPORTS: [(&str, &[&str]); 6] = [
     ("dense", &["m4", "m55"]),
     ("cnn", &["m4", "m55"]),
+    ("denoiser", &["m4", "m55"]),
     ("attention", &["m4", "m55"]),
     ("elementwise", &["m4"]),
     ("shapes", &["m4"]),

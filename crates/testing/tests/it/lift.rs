@@ -18,6 +18,8 @@ const SKIPPED: &[(&str, &str)] = &[
     ("1.5.1-cortex-m/attention_m55", "another dtype"),
     ("1.5.1-cortex-m/cnn_m4", "where nothing has written it"),
     ("1.5.1-cortex-m/cnn_m55", "where nothing has written it"),
+    ("1.5.1-cortex-m/denoiser_m4", "another dtype"),
+    ("1.5.1-cortex-m/denoiser_m55", "another dtype"),
     ("1.5.1-cortex-m/ds_cnn_m4", "another dtype"),
     ("1.5.1-cortex-m/ds_cnn_m55", "another dtype"),
     ("1.5.1-cortex-m/int8_io_m4", "another dtype"),
