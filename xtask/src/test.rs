@@ -1,6 +1,6 @@
 //! All tests, in stages. A stage whose tools are missing installs them first.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 
@@ -59,6 +59,7 @@ const LONG_STAGES: &[Step] = &[
     Step::new("portable-tiles", portable_tiles),
     Step::new("wheel", wheel),
     Step::new("transcript", transcript),
+    Step::new("projects", projects),
     Step::new("server-load", server_load),
     Step::new("ray", ray),
     Step::new("tokenizers-whole", tokenizers_whole),
@@ -290,6 +291,24 @@ fn tools() -> Result<()> {
 
 /// The book is built, what its pages show runs, and so do the scripts and notebooks of `examples/python`.
 fn book_and_examples() -> Result<()> {
+    let package = packages_of_users()?;
+    book::build()?;
+    let mut pages = command(book_python(), &["tools/book.py"]);
+    run(pages.env("PYTHONPATH", &package).env("RUSHLIGHT", root().join("target/checked/rushlight")))?;
+    println!("NOT RUN: projects whose crates take long to compile; `cargo xtask test projects` takes all");
+    let tests = ["-m", "pytest", "-q", SLOWEST, "--numprocesses", "2", "tests/book", "tests/examples"];
+    run(command(book_python(), &tests).env("PYTHONPATH", &package))
+}
+
+/// All projects of `rushlight new`.
+fn projects() -> Result<()> {
+    let package = packages_of_users()?;
+    let mut tests = command(book_python(), &["-m", "pytest", "-q", SLOWEST, "tests/examples/test_new.py"]);
+    run(tests.env("PYTHONPATH", &package).env("RUSHLIGHT_WHOLE", "1"))
+}
+
+/// Builds the packages of all languages. Returns that of Python.
+fn packages_of_users() -> Result<PathBuf> {
     setup::one("book")?;
     // The page of firmware runs it.
     setup::one("cross")?;
@@ -305,11 +324,7 @@ fn book_and_examples() -> Result<()> {
     if exists("node") {
         npm::test_package(&root().join(NPM_PACKAGE))?;
     }
-    book::build()?;
-    let mut pages = command(book_python(), &["tools/book.py"]);
-    run(pages.env("PYTHONPATH", &package).env("RUSHLIGHT", root().join("target/checked/rushlight")))?;
-    let tests = ["-m", "pytest", "-q", SLOWEST, "--numprocesses", "2", "tests/book", "tests/examples"];
-    run(command(book_python(), &tests).env("PYTHONPATH", &package))
+    Ok(package)
 }
 
 /// Runs the first hour of a new user, which trains a model, and compares its output with `docs/start/transcript.md`.
