@@ -41,31 +41,28 @@ MIB = 1 << 20
 BODY, MEMORY = 4 * MIB, 640 * MIB
 
 
+def configured(folder, name, **fields):
+    """A copy of the tiny Llama with positions for long answers and with these fields, and its configuration."""
+    source = Path(folder) / name
+    shutil.copytree(MODEL, source)
+    config = json.loads((source / "config.json").read_text()) | {"max_position_embeddings": CONTEXT} | fields
+    (source / "config.json").write_text(json.dumps(config))
+    return source, config
+
+
 def long_model(folder):
     """The tiny Llama with positions for long answers."""
-    source = Path(folder) / "long"
-    shutil.copytree(MODEL, source)
-    config = json.loads((source / "config.json").read_text())
-    config["max_position_embeddings"] = CONTEXT
-    (source / "config.json").write_text(json.dumps(config))
+    source, _ = configured(folder, "long")
     return compiled(folder, model=source, context=CONTEXT)
 
 
 def wide_model(folder):
-    """A Llama as above with more and larger layers, and random weights."""
+    """As above, with more and larger layers of random weights."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    source = Path(folder) / "wide"
-    shutil.copytree(MODEL, source)
-    config = json.loads((source / "config.json").read_text()) | {
-        "hidden_size": 384,
-        "intermediate_size": 1024,
-        "num_hidden_layers": 12,
-        "num_attention_heads": 12,
-        "num_key_value_heads": 4,
-        "head_dim": 32,
-        "max_position_embeddings": CONTEXT,
-    }
+    sizes = {"hidden_size": 384, "intermediate_size": 1024, "head_dim": 32}
+    counts = {"num_hidden_layers": 12, "num_attention_heads": 12, "num_key_value_heads": 4}
+    source, config = configured(folder, "wide", **sizes, **counts)
     LlamaForCausalLM(LlamaConfig(**config)).save_pretrained(source)
     return compiled(folder, model=source, context=CONTEXT)
 

@@ -173,9 +173,10 @@ impl Pace {
         order.sort_by_key(|index| ready.get(*index).map(|answer| answer.latest));
         let mut keys = ready.iter().map(|answer| answer.tenant.key).chain(reading.map(|reading| reading.tenant.key));
         let first = keys.next();
-        let has_keys = keys.any(|key| Some(key) != first);
+        let has_several_keys = keys.any(|key| Some(key) != first);
         // With several keys, all clients of a key are one tenant.
-        let unit = |tenant: Tenant| if has_keys { Tenant { client: Client::default(), ..tenant } } else { tenant };
+        let unit =
+            |tenant: Tenant| if has_several_keys { Tenant { client: Client::default(), ..tenant } } else { tenant };
         let mut units: Vec<Tenant> = Vec::new();
         let mut work = Work::default();
         let mut rest = Vec::new();
