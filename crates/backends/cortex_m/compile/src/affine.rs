@@ -58,9 +58,12 @@ impl Factor {
     /// As [`of`](Self::of); also `None` if `largest`, the largest magnitude of an accumulator, does not fit in 32 bits after the shift to the
     /// left, with which the kernels begin.
     pub fn of_accumulator(scale: f64, largest: f64) -> Option<Self> {
-        let factor = Self::of(scale)?;
-        let fits = factor.shift <= 0 || largest * f64::from(1u32 << factor.shift) < f64::from(1u32 << 31);
-        fits.then_some(factor)
+        Self::of(scale).filter(|factor| factor.fits(largest))
+    }
+
+    /// True if accumulators of this largest magnitude fit in 32 bits after the shift to the left.
+    pub fn fits(self, largest: f64) -> bool {
+        self.shift <= 0 || largest * f64::from(1u32 << self.shift) < f64::from(1u32 << 31)
     }
 
     /// The factor nearest to a scale; `None` for scales that are negative, not finite, or too large for the kernels.

@@ -14,22 +14,17 @@ pub(crate) fn claim(canonical: &Canonical<'_>, claims: &mut Claims) {
     let open: FxHashSet<NodeId> = nodes.iter().copied().collect();
     let mut chosen: FxHashMap<NodeId, Claim> = FxHashMap::default();
     for root in nodes.iter().copied().filter(|node| context.quantize(*node).is_some()) {
+        // Without a pattern it quantizes a float result of another backend.
+        chosen.insert(root, Claim::Take);
         match context.pattern(root) {
             Ok(pattern) if pattern.inner.iter().all(|node| open.contains(node)) => {
-                chosen.insert(root, Claim::Take);
                 chosen.extend(pattern.inner.into_iter().map(|node| (node, Claim::Inner)));
                 chosen.extend(pattern.operands.into_iter().map(|node| (node, Claim::Copy)));
             }
-            Ok(_) => {
-                chosen.insert(root, Claim::Take);
+            Err(refusal) if refusal.node != root => {
+                chosen.entry(refusal.node).or_insert(Claim::Refuse(refusal.reason));
             }
-            Err(refusal) => {
-                // The node quantizes a float result of another backend.
-                chosen.insert(root, Claim::Take);
-                if refusal.node != root {
-                    chosen.entry(refusal.node).or_insert(Claim::Refuse(refusal.reason));
-                }
-            }
+            _ => {}
         }
     }
     for node in nodes.iter().copied() {

@@ -100,7 +100,7 @@ impl Backend for CortexM {
     }
 
     fn operators(&self) -> &'static [&'static str] {
-        operators::DECLARED
+        &operators::DECLARED
     }
 
     fn quantizer(&self) -> Option<&dyn Quantizer> {

@@ -1,5 +1,7 @@
 //! The operators that the lowering calls: ExecuTorch's `cortex_m::*`, and operators that move int8 elements.
 
+use std::sync::LazyLock;
+
 use rushlight_graph::operators::{aten, dim_order_ops};
 
 pub(crate) const QUANTIZE: &str = "cortex_m::quantize_per_tensor";
@@ -35,7 +37,10 @@ pub(crate) const MOVES: [&str; 9] = [
 ];
 
 /// The schemas of ExecuTorch's operators, and the names of the others.
-pub(crate) const DECLARED: &[&str] = &[
+pub(crate) static DECLARED: LazyLock<Vec<&str>> =
+    LazyLock::new(|| [SCHEMAS, &MOVES, &[aten::EMPTY_MEMORY_FORMAT, dim_order_ops::_TO_DIM_ORDER_COPY]].concat());
+
+const SCHEMAS: &[&str] = &[
     "cortex_m::quantize_per_tensor(Tensor input, float scale, int zero_point, int quant_min, int quant_max, ScalarType dtype) -> Tensor",
     "cortex_m::dequantize_per_tensor(Tensor input, float scale, int zero_point, int quant_min, int quant_max, ScalarType dtype) -> Tensor",
     "cortex_m::quantized_add(Tensor self, int self_zero_point, int self_multiplier, int self_shift, Tensor other, \
@@ -69,15 +74,4 @@ pub(crate) const DECLARED: &[&str] = &[
      int multiplier, int shift, Tensor scratch) -> Tensor",
     "cortex_m::quantized_max_pool2d(Tensor input, int[] kernel_size, int[] stride, int[] padding, int[] dilation, bool ceil_mode, \
      int input_zero_point, int output_zero_point, int activation_min, int activation_max) -> Tensor",
-    aten::CAT,
-    aten::CLONE,
-    aten::EMPTY_MEMORY_FORMAT,
-    aten::EXPAND_COPY,
-    aten::SELECT_COPY_INT,
-    aten::SLICE_COPY_TENSOR,
-    aten::SQUEEZE_COPY_DIM,
-    aten::SQUEEZE_COPY_DIMS,
-    aten::UNSQUEEZE_COPY,
-    aten::VIEW_COPY,
-    dim_order_ops::_TO_DIM_ORDER_COPY,
 ];

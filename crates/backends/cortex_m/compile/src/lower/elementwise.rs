@@ -4,14 +4,10 @@ use rushlight_format::ScalarType;
 use rushlight_graph::{Arg, Constant, Error, TensorType, ValueId};
 
 use super::layers::bounds;
-use super::{Lowering, Order};
+use super::{Lowering, Order, int};
 use crate::operators::{ACTIVATION, ADD, DIV, MAXIMUM, MINIMUM, MUL, SOFTMAX};
 use crate::select::{Add, Div, Extremum, Lookup, Mul, Operand, Softmax};
 use crate::table::Table;
-
-fn int(value: i32) -> Arg {
-    Arg::from(i64::from(value))
-}
 
 /// Two operands in one order: channels-last if an operand of the result's sizes exists so, row-major otherwise.
 fn operands(to: &mut Lowering<'_>, operands: &[Operand; 2], result: ValueId) -> Result<([ValueId; 2], Order), Error> {

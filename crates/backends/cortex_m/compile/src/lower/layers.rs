@@ -4,15 +4,11 @@ use rushlight_format::ScalarType;
 use rushlight_graph::{Arg, Constant, Error, TensorType, ValueId};
 
 use super::scratch::{self, ScratchBytes};
-use super::{Lowering, in_order};
+use super::{Lowering, in_order, int, pair};
 use crate::affine::Factor;
 use crate::operators::{BATCH_MATMUL, CONV2D, DEPTHWISE_CONV2D, LINEAR, TRANSPOSE, TRANSPOSE_CONV2D};
 use crate::select::{Convolution, Linear, Matmul, Output};
 use crate::target::Isa;
-
-fn int(value: i32) -> Arg {
-    Arg::from(i64::from(value))
-}
 
 /// A constant with permuted dimensions, without its quantization.
 fn permuted(constant: &Constant, dims: &[usize]) -> Result<Constant, Error> {
@@ -55,7 +51,6 @@ pub(crate) fn convolution(step: &Convolution, to: &mut Lowering<'_>, result: Val
         }
         None => None,
     };
-    let pair = |sizes: [i64; 2]| Arg::from(sizes.as_slice());
     let mut args = vec![input.into(), weight.into(), bias.into(), pair(step.stride), pair(step.padding)];
     args.extend(step.transposed.map(pair));
     args.push(pair(step.dilation));

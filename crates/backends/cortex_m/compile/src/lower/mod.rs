@@ -5,9 +5,9 @@
 //! An image with one channel or one pixel is the same in both orders, and has a row-major type.
 
 mod elementwise;
-mod images;
 mod layers;
 mod movement;
+mod pooling;
 mod scratch;
 
 use rushlight_compiler::partition::Part;
@@ -34,6 +34,16 @@ pub(crate) enum Order {
 }
 
 const CHANNELS_LAST: [u8; 4] = [0, 2, 3, 1];
+
+impl Order {
+    /// Numbers of the dimensions `[N, C, H, W]`, in this order.
+    fn arranged(self, [batch, channels, rows, columns]: [i64; 4]) -> [i64; 4] {
+        match self {
+            Self::RowMajor => [batch, channels, rows, columns],
+            Self::ChannelsLast => [batch, rows, columns, channels],
+        }
+    }
+}
 
 /// The orders in which a tensor exists.
 #[derive(Clone, Copy, Debug, Default)]
@@ -126,8 +136,8 @@ impl Lowering<'_> {
             Step::Pad(step) => movement::pad(step, self, result),
             Step::Transpose(step) => movement::transpose(step, self, result),
             Step::Move(step) => movement::other(step, self, result),
-            Step::Average(step) => images::average(step, self, result),
-            Step::Maximum(step) => images::maximum(step, self, result),
+            Step::Average(step) => pooling::average(step, self, result),
+            Step::Maximum(step) => pooling::maximum(step, self, result),
         }
     }
 
@@ -323,6 +333,14 @@ pub(crate) fn in_order(ty: TensorType, order: Order) -> TensorType {
         Order::ChannelsLast => CHANNELS_LAST.to_vec(),
     };
     TensorType { dim_order, ..ty }
+}
+
+fn int(value: i32) -> Arg {
+    Arg::from(i64::from(value))
+}
+
+fn pair(sizes: [i64; 2]) -> Arg {
+    Arg::from(sizes.as_slice())
 }
 
 fn one(results: &[ValueId]) -> Result<ValueId, Error> {

@@ -2,19 +2,14 @@
 
 use rushlight_graph::{Arg, Call, Error, Node, ValueId};
 
-use super::{Lowering, Order};
+use super::{Lowering, Order, int};
 use crate::operators::{PAD, TRANSPOSE};
 use crate::select::{Move, Pad, Transpose};
 
 pub(crate) fn pad(step: &Pad, to: &mut Lowering<'_>, result: ValueId) -> Result<(), Error> {
     let (input, order) = to.any(step.input.value)?;
-    let physical = |[batch, channels, rows, columns]: [i64; 4]| match order {
-        Order::RowMajor => [batch, channels, rows, columns],
-        Order::ChannelsLast => [batch, rows, columns, channels],
-    };
-    let amounts = [step.before, step.after].map(|amounts| Arg::from(physical(amounts).as_slice()));
-    let [before, after] = amounts;
-    to.add_int8(PAD, vec![input.into(), before, after, Arg::from(i64::from(step.value))], result, order)
+    let [before, after] = [step.before, step.after].map(|amounts| Arg::from(order.arranged(amounts).as_slice()));
+    to.add_int8(PAD, vec![input.into(), before, after, int(step.value)], result, order)
 }
 
 pub(crate) fn transpose(step: &Transpose, to: &mut Lowering<'_>, result: ValueId) -> Result<(), Error> {

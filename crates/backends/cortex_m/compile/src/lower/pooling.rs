@@ -4,17 +4,13 @@ use rushlight_format::ScalarType;
 use rushlight_graph::{Arg, Error, TensorType, ValueId};
 
 use super::layers::bounds;
-use super::{Lowering, Order, ScratchBytes, in_order};
+use super::{Lowering, Order, ScratchBytes, in_order, int, pair};
 use crate::affine::Factor;
 use crate::operators::{AVG_POOL2D, MAX_POOL2D, PAD};
 use crate::select::{Average, Maximum};
 
-fn pair(sizes: [i64; 2]) -> Arg {
-    Arg::from(sizes.as_slice())
-}
-
 pub(crate) fn average(step: &Average, to: &mut Lowering<'_>, result: ValueId) -> Result<(), Error> {
-    let zero_point = Arg::from(i64::from(step.input.affine.zero_point));
+    let zero_point = int(step.input.affine.zero_point);
     let [batch, channels, height, width] = step.input_sizes;
     let (mut input, mut order) = to.image(step.input.value)?;
     let mut padding = step.window.padding;
@@ -24,12 +20,8 @@ pub(crate) fn average(step: &Average, to: &mut Lowering<'_>, result: ValueId) ->
         if order == Order::RowMajor && channels > 1 {
             (input, order) = (to.ordered(step.input.value, Order::ChannelsLast)?, Order::ChannelsLast);
         }
-        let amounts = match order {
-            Order::RowMajor => [0, 0, rows, columns],
-            Order::ChannelsLast => [0, rows, columns, 0],
-        };
         let ty = TensorType::of(ScalarType::Char, &[batch, channels, height + 2 * rows, width + 2 * columns]);
-        let amounts = Arg::from(amounts.as_slice());
+        let amounts = Arg::from(order.arranged([0, 0, rows, columns]).as_slice());
         input = to.call(PAD, vec![input.into(), amounts.clone(), amounts, zero_point.clone()], in_order(ty, order))?;
         padding = [0, 0];
     }
@@ -38,7 +30,7 @@ pub(crate) fn average(step: &Average, to: &mut Lowering<'_>, result: ValueId) ->
     let scratch = to.scratch(ScratchBytes::of_average(to.target().isa(), channels))?;
     let mut args = vec![input.into(), pair(step.window.kernel), pair(step.window.stride), pair(padding)];
     args.extend([Arg::Bool(step.window.is_rounded_up), zero_point]);
-    args.extend([factor.multiplier, factor.shift].map(|number| Arg::from(i64::from(number))));
+    args.extend([factor.multiplier, factor.shift].map(int));
     args.push(scratch.into());
     // The result of a mean may be `[N, C]`.
     let ty = to.ty(result)?;
@@ -52,7 +44,7 @@ pub(crate) fn average(step: &Average, to: &mut Lowering<'_>, result: ValueId) ->
 }
 
 pub(crate) fn maximum(step: &Maximum, to: &mut Lowering<'_>, result: ValueId) -> Result<(), Error> {
-    let zero_point = Arg::from(i64::from(step.input.affine.zero_point));
+    let zero_point = int(step.input.affine.zero_point);
     let (input, _) = to.image(step.input.value)?;
     let mut args = vec![input.into(), pair(step.window.kernel), pair(step.window.stride), pair(step.window.padding)];
     args.extend([pair([1, 1]), Arg::Bool(false), zero_point.clone(), zero_point]);

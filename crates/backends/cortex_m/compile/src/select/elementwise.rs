@@ -3,7 +3,7 @@
 use rushlight_graph::Call;
 use rushlight_graph::operators::aten;
 
-use super::{Context, Operand, Output, Selected, Step};
+use super::{Context, Operand, Output, SCALES, Selected, Step};
 use crate::affine::{Affine, Factor};
 use crate::table::Table;
 
@@ -72,8 +72,6 @@ const SUM_SHIFT: u32 = 20;
 /// The scale of softmax results in CMSIS-NN; their zero point is -128.
 pub(crate) const SOFTMAX_SCALE: f64 = 1.0 / 256.0;
 
-const SCALES: &str = "the ratio of the scales does not fit a factor of 32 bits";
-
 /// Two operands of one shape, or one of shape `[1, C, 1, 1]`.
 fn operands(cx: &Context<'_>, call: &Call<'_>) -> Result<[Operand; 2], String> {
     let operands = [cx.operand(call, "self")?, cx.operand(call, "other")?];
@@ -100,7 +98,7 @@ pub(super) fn add(cx: &Context<'_>, call: &Call<'_>, output: Output) -> Result<S
     let spans = [a, b].map(|it| [it.range.0 - it.zero_point, it.range.1 - it.zero_point].map(f64::from));
     let sums = spans[0].iter().flat_map(|x| spans[1].iter().map(move |y| (x, y)));
     let largest = sums.map(|(x, y)| (x * scales[0] + f64::from(sign) * y * scales[1]).abs()).fold(0.0, f64::max);
-    if factor.shift > 0 && largest * one / twice * f64::from(1u32 << factor.shift) >= f64::from(1u32 << 31) {
+    if !factor.fits(largest * one / twice) {
         return Err("the scale of its result is too small for sums of 32 bits".to_owned());
     }
     let step = Add {
@@ -116,7 +114,7 @@ pub(super) fn add(cx: &Context<'_>, call: &Call<'_>, output: Output) -> Result<S
 pub(super) fn mul(cx: &Context<'_>, call: &Call<'_>, output: Output) -> Result<Selected, String> {
     let operands = operands(cx, call)?;
     let [a, b] = operands.map(|operand| operand.affine);
-    check_range(&output)?;
+    output.check_range()?;
     let scale = a.scale * b.scale / output.affine.scale;
     let factor = Factor::of_accumulator(scale, a.largest() * b.largest()).ok_or(SCALES)?;
     Ok(Selected::new(operands.map(|operand| operand.node), Step::Mul(Mul { operands, factor, output })))
@@ -125,7 +123,7 @@ pub(super) fn mul(cx: &Context<'_>, call: &Call<'_>, output: Output) -> Result<S
 pub(super) fn div(cx: &Context<'_>, call: &Call<'_>, output: Output) -> Result<Selected, String> {
     let operands = operands(cx, call)?;
     let [a, b] = operands.map(|operand| operand.affine);
-    check_range(&output)?;
+    output.check_range()?;
     if cx.sizes(operands[0].value)? != cx.sizes(operands[1].value)? {
         return Err("its operands have different shapes".to_owned());
     }
@@ -175,9 +173,4 @@ pub(super) fn requantize(input: Operand, to: Affine) -> Result<Selected, String>
     let is_same = input.affine.is_alike(&to) && input.affine.range == to.range;
     let table = if is_same { None } else { Some(Table::of_requantization(input.affine, to).ok_or(SCALES)?) };
     Ok(Selected::new([input.node], Step::Requantize(Requantize { input, table })))
-}
-
-/// Fails unless the results have the range of int8.
-fn check_range(output: &Output) -> Result<(), String> {
-    if output.bounds == (-128, 127) { Ok(()) } else { Err("its results have a smaller range than int8".to_owned()) }
 }

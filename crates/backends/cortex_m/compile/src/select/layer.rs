@@ -3,7 +3,7 @@
 use rushlight_graph::{Call, NodeId, ValueId};
 
 use super::weight::{Weight, bias};
-use super::{Context, Operand, Output, Selected, Step, pair};
+use super::{Context, Operand, Output, SCALES, Selected, Step, pair};
 use crate::affine::Factor;
 
 /// A convolution in two dimensions.
@@ -48,8 +48,6 @@ pub(crate) struct Matmul {
     pub factor: Factor,
     pub output: Output,
 }
-
-const SCALES: &str = "the ratio of the scales does not fit a factor of 32 bits";
 
 pub(super) fn convolution(cx: &Context<'_>, call: &Call<'_>, output: Output) -> Result<Selected, String> {
     let input = cx.operand(call, "input")?;
@@ -106,9 +104,7 @@ pub(super) fn matmul(cx: &Context<'_>, call: &Call<'_>, output: Output) -> Resul
     if a_sizes.len() != 3 || b_sizes.len() != 3 || a_sizes.first() != b_sizes.first() {
         return Err("its operands are not of three dimensions with equal batches".to_owned());
     }
-    if output.bounds != (-128, 127) {
-        return Err("its results have a smaller range than int8".to_owned());
-    }
+    output.check_range()?;
     let scale = a.affine.scale * b.affine.scale / output.affine.scale;
     let depth = *a_sizes.last().unwrap_or(&0) as f64;
     let factor = Factor::of_accumulator(scale, depth * a.affine.largest() * b.affine.largest()).ok_or(SCALES)?;

@@ -24,6 +24,8 @@ pub(crate) use layer::{Convolution, Linear, Matmul};
 pub(crate) use movement::{Move, Pad, Transpose};
 pub(crate) use pooling::{Average, Maximum};
 
+const SCALES: &str = "the ratio of the scales does not fit a factor of 32 bits";
+
 /// A pattern that one operator computes.
 #[derive(Debug)]
 pub(crate) struct Pattern {
@@ -72,6 +74,13 @@ pub(crate) struct Output {
     pub bounds: (i32, i32),
 }
 
+impl Output {
+    /// Fails unless the results have the range of int8.
+    fn check_range(&self) -> Result<(), String> {
+        if self.bounds == (-128, 127) { Ok(()) } else { Err("its results have a smaller range than int8".to_owned()) }
+    }
+}
+
 /// The operator that was selected, with its operands.
 pub(crate) struct Selected {
     pub operands: Vec<NodeId>,
@@ -117,11 +126,15 @@ impl<'a> Context<'a> {
         }
     }
 
+    fn is_float(&self, value: ValueId) -> bool {
+        self.graph.tensor(value).is_ok_and(|ty| ty.dtype == ScalarType::Float)
+    }
+
     /// The quantization of a node that quantizes f32 to int8.
     pub fn quantize(&self, node: NodeId) -> Option<Affine> {
         let call = Call::new(self.graph, node);
-        let is_float = |value| self.graph.tensor(value).is_ok_and(|ty| ty.dtype == ScalarType::Float);
-        let fits = is_per_tensor_quantize(call.name()) && call.optional("input").is_some_and(is_float);
+        let is_float = call.optional("input").is_some_and(|value| self.is_float(value));
+        let fits = is_per_tensor_quantize(call.name()) && is_float;
         Affine::of(call.node).filter(|_| fits)
     }
 
@@ -131,8 +144,7 @@ impl<'a> Context<'a> {
         let value = call.optional("input").filter(|_| is_per_tensor_dequantize(call.name()))?;
         let is_int8 =
             self.graph.tensor(value).is_ok_and(|ty| ty.dtype == ScalarType::Char && ty.static_sizes().is_some());
-        let is_float = |value| self.graph.tensor(value).is_ok_and(|ty| ty.dtype == ScalarType::Float);
-        let fits = is_int8 && call.node.result().is_some_and(is_float);
+        let fits = is_int8 && call.node.result().is_some_and(|value| self.is_float(value));
         Affine::of(call.node).filter(|_| fits).map(|affine| Operand { node, value, affine })
     }
 

@@ -46,9 +46,7 @@ fn image(cx: &Context<'_>, value: ValueId) -> Result<[i64; 4], String> {
 pub(super) fn average(cx: &Context<'_>, call: &Call<'_>, output: Output) -> Result<Selected, String> {
     let input = cx.operand(call, "self")?;
     check_alike(&input, &output)?;
-    if output.bounds != (-128, 127) {
-        return Err("its results have a smaller range than int8".to_owned());
-    }
+    output.check_range()?;
     let input_sizes = image(cx, input.value)?;
     let [_, _, height, width] = input_sizes;
     let whole = Window { kernel: [height, width], stride: [1, 1], padding: [0, 0], is_rounded_up: false };
